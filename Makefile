@@ -57,6 +57,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/lint-imports --no-logo
 
 types: install
 	$(BIN)/mypy

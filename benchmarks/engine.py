@@ -30,12 +30,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.core.federation import Federation
 from fedpareto.core.problem import Objective, Readout, SupervisedProblem
-from fedpareto.core.rows import Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors.rows import Rows
 
 ROWS, BATCH, INPUTS = 1000, 128, 12
 WARM_UPS, A_TURN = 5, 0.02

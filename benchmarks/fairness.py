@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core import rng
 from fedpareto.core.federation import Federation
-from fedpareto.core.rows import Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.fairness.benchmarks import Adult
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Rows
 
 CLIENTS = 10
 PROBLEM = Adult(sensitive=("gender",))

@@ -29,12 +29,12 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
 from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.rows import Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.images_text.networks import ImageNetwork, convolutional
+from fedpareto.tensors.rows import Rows
 
 SHAPE, CLASSES, BATCH, STEPS = (3, 32, 32), 10, 50, 4
 LEARNER = Supervised(lr=0.005, batch_size=BATCH)

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from fedpareto.core.federation import Federation
-from fedpareto.core.rows import Rows
 from fedpareto.experiments import engines
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.spec import Spec
 from fedpareto.moo.fairness import jain_index
+from fedpareto.tensors.rows import Rows
 
 CLIENTS, AT_WORK, LOOKS = 1000, 100, 20
 """Clients, those at work at a time, and how often a run's solutions are measured."""

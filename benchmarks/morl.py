@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpareto.core import rng
 from fedpareto.core.registry import problem_class
 from fedpareto.core.stack import Stack
 from fedpareto.learners.dqn import DQN
 from fedpareto.problems.morl.problem import MORLProblem
+from fedpareto.tensors import rng
 
 CLIENTS, SEEDS = 20, 10
 STEPS = {"deep-sea-treasure": 1_600, "minecart-deterministic": 640, "mo-lunar-lander": 640}

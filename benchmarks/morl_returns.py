@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from morl import IDS, their_agent
 
-from fedpareto.core import rng
 from fedpareto.core.registry import problem_class
 from fedpareto.core.stack import Stack
+from fedpareto.tensors import rng
 
 SEEDS = range(5)
 EPISODES = 20

@@ -45,7 +45,6 @@ from jax import lax
 from fedpareto.algorithms.ditto import Ditto
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.federation import Federation
-from fedpareto.core.rows import Batch, Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
@@ -53,6 +52,7 @@ from fedpareto.learners import supervised
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks import descending
 from fedpareto.networks.descending import Descending, _Layer
+from fedpareto.tensors.rows import Batch, Rows
 
 CHUNK = 256
 """The best of those that the engine tries by itself: the fewer stacks, the less Python for each client."""

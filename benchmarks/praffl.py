@@ -22,14 +22,14 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, linear, relu
 
 from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.core import rng
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
 
 Parts = dict[str, Tensor]
 

@@ -26,11 +26,11 @@ import torch
 
 import fedpareto
 from fedpareto.core.registry import algorithms
-from fedpareto.core.rows import Batch, Rows
 from fedpareto.errors import UserError
 from fedpareto.experiments.central import central
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.moo.intervals import interval
+from fedpareto.tensors.rows import Batch, Rows
 
 BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 """On the demographic parity difference, for fairlearn's reductions."""

@@ -20,12 +20,12 @@ from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
 from fedpareto.algorithms.objective import supervised
 from fedpareto.core.algorithm import Setting, Taxonomy
 from fedpareto.core.clients import Clients
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message, Shapes
 from fedpareto.core.problem import SupervisedProblem
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch
 
 CENTRE = "0 "
 """Begins the names of the centre's tensors. Statistics of rows, which some networks keep, are its own: the same at all

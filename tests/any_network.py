@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedpareto.core import rng
 from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.rows import Batch, Rows
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.module import StackedModule
 from fedpareto.networks.resnet import ResNet18
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Batch, Rows
 
 WORDS, LENGTH, CLASSES = 11, 6, 3
 

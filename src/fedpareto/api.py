@@ -18,7 +18,7 @@ from fedpareto.experiments import grid, runner
 from fedpareto.experiments import sweep as sweeps
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.grid import Source
-from fedpareto.experiments.parallel import OnRay
+from fedpareto.experiments.on_ray import OnRay
 from fedpareto.experiments.progress import OnRound, tallied
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import NAMED_SECTIONS, SECTIONS

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Replies
 from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems.convex import Convex
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch, Rows, Splits
 
 
 @dataclass(frozen=True)

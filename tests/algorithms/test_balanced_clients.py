@@ -17,10 +17,10 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedmc_plus import FedMCPlus
 from fedpareto.algorithms.fedmdfg import FedMDFG, fair_weights, inequality
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
 from fedpareto.errors import UserError
 from fedpareto.moo.conflict_averse import conflict_averse_weights
+from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial
 
 EQUAL = FedAvg(weighting="equal")

@@ -11,12 +11,12 @@ from small_problems import replies_with, setting_of
 from fedpareto.algorithms.cfl import CFL, bipartition
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.similarity import cosines
 from fedpareto.problems.convex import Convex
+from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial
 
 PLANE = Layout.of({"all": (2,)})

@@ -22,17 +22,17 @@ from fedpareto.algorithms.lft_fedavg import LFTFedAvg
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.federation import Federation, setting_of
 from fedpareto.core.groups import Comparison, cells, differences
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
 from fedpareto.core.problem import Objective
 from fedpareto.core.registry import make_algorithm
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.fairness.schema import TableSchema
 from fedpareto.problems.fairness.silo import Silo
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch
 from fedpareto.testing.conformance import largest_difference, trial
 
 PARITY, OPPORTUNITY, ODDS = Comparison(2, (None,)), Comparison(2, (1,)), Comparison(2, (1, 0))

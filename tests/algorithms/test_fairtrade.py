@@ -11,11 +11,11 @@ import torch
 from fedpareto.algorithms.fairfed import FairFed
 from fedpareto.algorithms.fairtrade import STEPS, WORST, FairTrade, Penalised, measured
 from fedpareto.core.groups import Comparison
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo import bayesian
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors.rows import Batch
 from fedpareto.testing.conformance import largest_difference, trial
 
 SMALL = Synthetic(partition="dirichlet", hidden=(4,), rows=300)

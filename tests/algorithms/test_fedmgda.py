@@ -18,7 +18,6 @@ from fedpareto.algorithms.fedprox import FedProx
 from fedpareto.algorithms.mgda_prox import MGDAProx
 from fedpareto.core.algorithm import participants
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
@@ -26,6 +25,7 @@ from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.fairness import share_improved
 from fedpareto.problems.convex import Convex
+from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial
 
 FULL_BATCH = Supervised(lr=0.1, batch_size=1000)

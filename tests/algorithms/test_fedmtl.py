@@ -12,13 +12,13 @@ from small_problems import replies_with, setting_of
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedmtl import FedMTL, beginning, reordered, task_layers
 from fedpareto.algorithms.local import Local
-from fedpareto.core import rng
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.multitask.digits import DigitPairs
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial
 
 SETS = "tasks:accuracy:left,accuracy:right,accuracy:left+accuracy:right"

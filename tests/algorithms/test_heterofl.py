@@ -16,9 +16,9 @@ from fedpareto.algorithms.heterofl import HeteroFL
 from fedpareto.algorithms.private import protected
 from fedpareto.core.messages import Replies
 from fedpareto.core.privacy import Privacy
-from fedpareto.core.widths import slice_of
 from fedpareto.errors import UserError
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors.widths import slice_of
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, People, largest_difference, trial
 
 EXACT = 1e-12

@@ -15,7 +15,6 @@ from small_problems import replies_with, setting_of
 
 from fedpareto.algorithms.cfl import CFL
 from fedpareto.algorithms.fedpref import FedPref, similarities
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies, beginnings, taken
 from fedpareto.core.registry import algorithms, make_algorithm
 from fedpareto.errors import UserError
@@ -25,6 +24,7 @@ from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.fleet.policy import Policy
 from fedpareto.moo.min_norm import project_to_simplex
+from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import gap, small_problem, trial
 from little_work import LITTLE_WORK
 

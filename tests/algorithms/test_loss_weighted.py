@@ -13,13 +13,13 @@ from fedpareto.algorithms.afl import AFL
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.q_fedavg import QFedAvg
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
 from fedpareto.core.registry import make_algorithm
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.problems.convex import Convex
+from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial
 
 FULL_BATCH = Supervised(lr=0.1, batch_size=1000)

@@ -10,9 +10,9 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.local import Local
 from fedpareto.algorithms.matfl import MaTFL, soft_weights, voting_weights
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
+from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial
 
 TWO_LAYERS = Layout.of({"body.weight": (2,), "head.weight": (2,)})

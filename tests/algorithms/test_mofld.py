@@ -17,12 +17,12 @@ from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.local import Local
 from fedpareto.algorithms.mofld import MOFLD
 from fedpareto.core.federation import Federation
-from fedpareto.core.rows import Rows
 from fedpareto.experiments.runner import start
 from fedpareto.moo.preferences import equidistant
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.report import reading
+from fedpareto.tensors.rows import Rows
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, trial
 
 CONVEX = Convex()

@@ -11,11 +11,11 @@ from personal_models import CLIENTS, SEED
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.moon import MOON
 from fedpareto.core.federation import Federation
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors.rows import Batch
 from fedpareto.testing.conformance import largest_difference, trial
 
 PROBLEM = Synthetic(hidden=(6, 4), rows=400)

@@ -20,9 +20,9 @@ from fedpareto.algorithms.per_fedavg import PerFedAvg, halves
 from fedpareto.algorithms.pfedme import PFedMe
 from fedpareto.algorithms.scaffold import Scaffold
 from fedpareto.core.federation import Federation
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
+from fedpareto.tensors.rows import Batch
 from fedpareto.testing.conformance import largest_difference, trial
 
 EQUAL = FedAvg(weighting="equal")

@@ -33,14 +33,14 @@ from fedpareto.algorithms.fedrep import FedRep
 from fedpareto.algorithms.local import Local
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm, protected
-from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec_values import check_losses
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rng import Addresses
 from fedpareto.testing.conformance import largest_difference, trial
 
 NAMES = ["ditto", "apfl", "fedrep", "fedamp", "mocha"]

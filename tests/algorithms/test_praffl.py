@@ -21,10 +21,8 @@ from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.algorithms.praffl import PraFFL
 from fedpareto.core.conditioned import tolerances
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.core.problem import Objective, SupervisedProblem
 from fedpareto.core.registry import make_algorithm
-from fedpareto.core.rows import Batch
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
@@ -33,6 +31,8 @@ from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch
 
 MARGIN = PraFFL().margin
 SMALL = {"body_epochs": 1, "head_epochs": 1, "sampled": 4}
@@ -239,7 +239,7 @@ class Concave(SupervisedProblem):
         return Supervised(lr=0.005, optimiser="adam", batch_size=8)
 
     def data(self, clients: int, seed: int):
-        from fedpareto.core.rows import Rows
+        from fedpareto.tensors.rows import Rows
 
         rows = [{"nothing": torch.zeros(32)} for _ in range(clients)]
         return {"train": Rows.of(rows), "test": Rows.of(rows)}

@@ -18,10 +18,10 @@ from fedpareto.core.algorithm import State, participants, small_setting
 from fedpareto.core.messages import places
 from fedpareto.core.privacy import Exposure, Privacy, epsilon
 from fedpareto.core.registry import make_algorithm
-from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft, load
 from fedpareto.problems.convex import Convex
+from fedpareto.tensors.rng import Addresses
 from fedpareto.testing.conformance import (
     ALGORITHM_CHECKS,
     CLIENTS,

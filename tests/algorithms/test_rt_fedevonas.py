@@ -12,9 +12,9 @@ from small_problems import Labels
 
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.rt_fedevonas import RTFedEvoNAS
-from fedpareto.core.widths import cost_of, slice_of
 from fedpareto.errors import UserError
 from fedpareto.moo import choices
+from fedpareto.tensors.widths import cost_of, slice_of
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, largest_difference, trial
 
 WIDE = Labels(inputs=5, hidden=(8, 6), rows=40)

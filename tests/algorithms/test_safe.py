@@ -15,8 +15,8 @@ from fedpareto.algorithms.safe import CHOSEN, OWN, SHARES
 from fedpareto.core.federation import Federation
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.registry import make_algorithm
-from fedpareto.core.rows import Rows
 from fedpareto.problems.convex import Convex
+from fedpareto.tensors.rows import Rows
 from fedpareto.testing.conformance import trial
 
 ROUNDS = 4

@@ -15,11 +15,11 @@ import fedpareto
 from fedpareto.algorithms.fair_fate import FairFate
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedval import FedVal, ranks
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies
 from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial
 
 PLANE = Layout.of({"all": (2,)})

@@ -17,7 +17,6 @@ from fedpareto.core import solutions
 from fedpareto.core.environment import Actions, TensorEnvironment
 from fedpareto.core.federation import Federation
 from fedpareto.core.plain import logistic_regression, plain_points
-from fedpareto.core.rows import Rows
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.images_text.images import ImageProblem
 from fedpareto.problems.images_text.texts import Shakespeare
@@ -26,6 +25,7 @@ from fedpareto.problems.multitask.digits import DigitPairs
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.report.comparison import comparison
 from fedpareto.report.reading import load
+from fedpareto.tensors.rows import Rows
 
 ENGINE = {"threads": 1, "chunk": 3}
 

@@ -174,9 +174,9 @@ def test_a_preference_may_be_a_file(deployment, tmp_path):
 
 
 def test_a_node_says_hello_with_its_schema(deployment, tables):
-    from fedpareto.core import rng
     from fedpareto.deploy.silo_node import SCHEMA_SUBJECT, make_node
     from fedpareto.engines.flower import wire
+    from fedpareto.tensors import rng
 
     config = {"folder": str(deployment.node(2)), "data": {"file": str(tables / "c.csv")}, "preference": [0.5, 0.5]}
     said = wire.decode_hello(make_node(config).hello(wire.encode_greeting(deployment.name, rng.SERVER, "nonce")))

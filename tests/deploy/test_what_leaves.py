@@ -13,12 +13,12 @@ from secrets_of_a_node import forms, found
 
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.secured import Secured
-from fedpareto.core import rng
 from fedpareto.core.registry import algorithms
 from fedpareto.core.secure_sum import SecureSum
 from fedpareto.deploy.silo_node import make_node
 from fedpareto.engines.flower import wire
 from fedpareto.engines.single import Task
+from fedpareto.tensors import rng
 
 PAGE = (Path(__file__).parents[2] / "docs/data-protection.md").read_text(encoding="utf-8")
 PREFERENCE = (0.61728394, 0.38271606)

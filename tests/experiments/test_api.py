@@ -15,14 +15,14 @@ import fedpareto
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.fedprox import FedProx
 from fedpareto.api import resume
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch, Rows, Splits
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICK = {"clients": 4, "rounds": 3, "engine": {"threads": 1, "chunk": 4}}

@@ -14,11 +14,8 @@ from folders import assert_same_results, rows
 from torch import Tensor
 
 import fedpareto
-from fedpareto.core import rng
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import Stopped
@@ -27,6 +24,9 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.learners.supervised import Supervised
 from fedpareto.report import reading, terminal
 from fedpareto.report.axes import axis_of
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch, Rows, Splits
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import fedpareto
 from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.replay import Recordings
 from fedpareto.engines import local
+from fedpareto.tensors.replay import Recordings
 
 
 @dataclass(frozen=True)

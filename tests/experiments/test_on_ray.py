@@ -15,8 +15,8 @@ import fedpareto
 from fedpareto import cluster
 from fedpareto.errors import UserError
 from fedpareto.experiments import grid, on_ray, sweep
-from fedpareto.experiments.on_ray import carried_out
-from fedpareto.experiments.parallel import OnRay, Pieces, side_by_side
+from fedpareto.experiments.on_ray import OnRay, carried_out
+from fedpareto.experiments.parallel import Pieces, side_by_side
 from fedpareto.experiments.progress import Tally
 from processes import Commands
 

@@ -15,11 +15,11 @@ from torch import Tensor
 
 import fedpareto
 from fedpareto.core.problem import Objective
-from fedpareto.core.rows import Batch
 from fedpareto.experiments.progress import Progress, Shown
 from fedpareto.problems.convex import Convex
 from fedpareto.report import reading, terminal
 from fedpareto.report.across import in_terminal
+from fedpareto.tensors.rows import Batch
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpareto.algorithms.ditto import Ditto
-from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
-from fedpareto.core.jit import compiled
 from fedpareto.core.learner import Pull
-from fedpareto.core.replay import Recordings
-from fedpareto.core.rows import Rows
-from fedpareto.core.workspace import Workspace
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
@@ -28,6 +23,11 @@ from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.compiled import CompiledDescending
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors import rng
+from fedpareto.tensors.jit import compiled
+from fedpareto.tensors.replay import Recordings
+from fedpareto.tensors.rows import Rows
+from fedpareto.tensors.workspace import Workspace
 
 WIDTHS = st.lists(st.integers(1, 9), min_size=2, max_size=5)
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}

@@ -7,12 +7,12 @@ import pytest
 import torch
 from plain_ddpg import PlainDDPG, Sledding, flat, networks_of
 
-from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.errors import UserError
 from fedpareto.learners.ddpg import DDPG, DDPGAgent
 from fedpareto.learners.dqn import DQN
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
+from fedpareto.tensors import rng
 
 PROBLEM = Sledding()
 LEARNER = DDPG(steps=90, lr=0.003, batch_size=16, buffer_size=60, learning_starts=24, train_freq=3, gradient_steps=2)

@@ -8,7 +8,6 @@ import torch
 from plain_dqn import PlainDQN, flat, network_of
 
 from fedpareto.algorithms.local import Local
-from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
@@ -20,6 +19,7 @@ from fedpareto.experiments.interrupts import Stopped
 from fedpareto.learners.dqn import DQN, DQNAgent
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
+from fedpareto.tensors import rng
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
 

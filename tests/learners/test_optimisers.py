@@ -7,15 +7,15 @@ import math
 import pytest
 import torch
 
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Pull
-from fedpareto.core.rng import Address, Addresses
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.learners.descent import Descent
 from fedpareto.learners.gradients import Autograd
 from fedpareto.learners.optimisers import Schedule, clip_
 from fedpareto.learners.supervised import Supervised
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rng import Address, Addresses
+from fedpareto.tensors.rows import Batch
 
 N, D, STEPS = 3, 7, 5
 BATCH = Batch({}, torch.ones(N, 1, dtype=torch.float64))

@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Pull
-from fedpareto.core.replay import Recordings
-from fedpareto.core.rows import Batch, Rows
 from fedpareto.errors import UserError
 from fedpareto.learners import minibatches
 from fedpareto.learners.gradients import ByHand
@@ -22,6 +19,9 @@ from fedpareto.learners.supervised import Supervised, can_be_recorded
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors import rng
+from fedpareto.tensors.replay import Recordings
+from fedpareto.tensors.rows import Batch, Rows
 
 SIZES = 4
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.moo.compression import compress, default_rank, near_square, rearrange, restore
 from fedpareto.moo.updates import sum_of_products
+from fedpareto.tensors import rng
 
 SHAPES = [(1, 2), (8, 2), (7, 3), (100, 6), (8577, 2), (8577, 6), (2, 8)]
 

@@ -9,14 +9,14 @@ from torch import nn
 
 from any_network import LENGTH, MODULES, AnyNetwork, inputs_of
 from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core import rng
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.layers import FORWARDS
 from fedpareto.networks.module import StackedModule, layout_of
 from fedpareto.networks.resnet import ResNet18
-from fedpareto.networks.training import Training
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.training import Training
 from fedpareto.testing.conformance import largest_difference, trial
 
 N, ROWS = 3, 6

@@ -13,9 +13,6 @@ from safetensors.torch import load_file
 import fedpareto
 from fedpareto import Federation
 from fedpareto.algorithms.fedmtl import FedMTL
-from fedpareto.core.connections import Sparsity
-from fedpareto.core.widths import cost_of, slice_of
-from fedpareto.core.workspace import Workspace
 from fedpareto.errors import UserError
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.interrupts import Stopped
@@ -27,6 +24,9 @@ from fedpareto.problems.images_text.texts import Shakespeare
 from fedpareto.problems.multitask.digits import DigitPairs
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.serving import onnx_file
+from fedpareto.tensors.connections import Sparsity
+from fedpareto.tensors.widths import cost_of, slice_of
+from fedpareto.tensors.workspace import Workspace
 
 WIDE = MLP(60, (40, 20), 3, sparsity=Sparsity(2.0))
 SPARSE = {"name": "synthetic", "rows": 300, "hidden": [12, 8], "sparsity": 1.5, "sparsity_seed": 3}

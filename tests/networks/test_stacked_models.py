@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
-from fedpareto.core.workspace import Workspace
 from fedpareto.errors import UserError
 from fedpareto.networks import convolution
 from fedpareto.networks.backprop import Backprop
@@ -15,6 +14,7 @@ from fedpareto.networks.convolution import stacked_conv2d
 from fedpareto.networks.linear import stacked_linear
 from fedpareto.networks.mlp import MLP
 from fedpareto.networks.module import StackedModule
+from fedpareto.tensors.workspace import Workspace
 
 N, ROWS = 3, 4
 

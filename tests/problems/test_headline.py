@@ -8,11 +8,11 @@ import pytest
 
 import fedpareto
 from fedpareto.core.federation import Federation
-from fedpareto.core.rows import OWN_TEST
 from fedpareto.experiments.central import _together, central, keep_central
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.report.comparison import comparison
 from fedpareto.report.reading import load
+from fedpareto.tensors.rows import OWN_TEST
 
 CLIENTS, ROWS = 10, 900
 
@@ -57,7 +57,7 @@ def test_a_constant_answer_is_measured_like_any_model(noise, runs):
     """A model with a huge bias says yes to everybody, and no with the opposite one."""
     import torch
 
-    from fedpareto.core.rows import Batch
+    from fedpareto.tensors.rows import Batch
 
     rows = noise.data(CLIENTS, 0)["test"].of_client(3)
     batch = Batch({name: column[None] for name, column in rows.items()}, torch.ones(1, len(rows["label"])))

@@ -296,7 +296,7 @@ def test_a_messy_table_works_or_says_in_a_line_what_to_do(case, written):
 
 
 def _batch(problem):
-    from fedpareto.core.rows import Batch
+    from fedpareto.tensors.rows import Batch
 
     columns = {name: column.unsqueeze(0) for name, column in problem.data(2, 0)["train"].of_client(0).items()}
     return Batch(columns, columns["label"] * 0 + 1)

@@ -11,7 +11,6 @@ from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Parcels
 from fedpareto.core.registry import problems
 from fedpareto.core.reinforcement import ReinforcementProblem
-from fedpareto.core.rows import Batch
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.errors import UserError
@@ -27,6 +26,7 @@ from fedpareto.problems.images_text.problem import ClassificationProblem
 from fedpareto.problems.morl.problem import MORLProblem
 from fedpareto.problems.multitask.problem import MultiTask
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors.rows import Batch
 from fedpareto.testing.conformance import PLAY_CHECKS, PROBLEM_CHECKS
 
 ELSEWHERE = (Fairness, MultiTask, ClassificationProblem, ReinforcementProblem)

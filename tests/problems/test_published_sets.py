@@ -9,13 +9,13 @@ from six_goals import SIX
 
 import fedpareto
 from fedpareto.core.registry import problems
-from fedpareto.core.rows import Rows
 from fedpareto.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.problems import data
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.benchmarks import Adult, Bank, Compas, CreditDefault, LawSchool, Published
 from fedpareto.problems.fairness.datasets import CATALOGUE
+from fedpareto.tensors.rows import Rows
 from fedpareto.testing.conformance import PROBLEM_CHECKS, check_problem
 
 SETS = {name: cls for name, cls in problems().items() if issubclass(cls, Published)}
@@ -229,7 +229,7 @@ def test_numbers_are_standardised_on_all_clients_training_rows(published):
 
 def test_losses_are_divided_by_what_they_are_for_the_initial_model_on_each_client(published):
     published("compas")
-    from fedpareto.core.rows import Batch
+    from fedpareto.tensors.rows import Batch
 
     problem = Compas(normalise=True, goals=("accuracy", "equal-opportunity"))
     splits = problem.data(4, 7)

@@ -10,10 +10,10 @@ import torch
 import fedpareto
 from fedpareto.algorithms.mofld import MOFLD
 from fedpareto.core.federation import setting_of
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.problems.fairness.silo import Silo
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors.rows import Batch
 from fedpareto.testing.conformance import trial
 
 CLIENTS, ROWS = 4, 400

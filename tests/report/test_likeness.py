@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.core.rows import Rows
 from fedpareto.moo.intervals import interval
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.report.comparison import comparison, differ, paired
 from fedpareto.report.likeness import same_preferences, unlike
 from fedpareto.report.reading import load
 from fedpareto.report.record import Record
+from fedpareto.tensors.rows import Rows
 
 
 def made_on(test: str = "a1", clients: str = "b1", accuracy: float = 0.7, seeds: int = 3) -> dict:

@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file
 
 import fedpareto
-from fedpareto.core.layout import Layout
 from fedpareto.core.model_parts import lattice
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective
@@ -23,6 +22,7 @@ from fedpareto.serving import files, onnx_file
 from fedpareto.serving.decisions import decided
 from fedpareto.serving.models import OneOfMany
 from fedpareto.serving.predictions import predict
+from fedpareto.tensors.layout import Layout
 
 PREFERENCES = np.random.default_rng(0).dirichlet([1, 1], 50)
 ROWS = torch.as_tensor(np.random.default_rng(1).standard_normal((50, 2)), dtype=torch.float32) * 3

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems.images_text.networks import CharacterLSTM, TextCNN
@@ -23,6 +22,7 @@ from fedpareto.space.formats.nnef_text import to_text
 from fedpareto.space.formats.onnx_graph import to_proto
 from fedpareto.space.formats.running import Model
 from fedpareto.space.formats.tracing import traced
+from fedpareto.tensors.layout import Layout
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -10,13 +10,13 @@ import torch
 from test_attacks import ATTACKERS, CONVEX, HONEST, compared, engine_of, exchange
 
 from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.rows import Rows
 from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.matrix import Matrix
 from fedpareto.experiments.matrix import run as run_matrix
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.tensors.rows import Rows
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.backdoor import PATCH, SPLIT, Trigger
 

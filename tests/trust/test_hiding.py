@@ -11,8 +11,8 @@ from scipy.special import ndtr
 
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Objective
-from fedpareto.core.rng import Addresses
 from fedpareto.errors import UserError
+from fedpareto.tensors.rng import Addresses
 from fedpareto.trust.hiding import Hiding, draws, pure, ranges_of
 
 N = 40_000

@@ -14,10 +14,10 @@ from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.algorithms.objective import PREFERENCES, OwnLoss, scalarised
 from fedpareto.core.algorithm import Setting, Taxonomy
 from fedpareto.core.clients import Clients
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch
 
 SHARED, OWN = "shared.", "own."
 """Prefixes of the tensors of θ_i and of v_i where both are trained side by side."""

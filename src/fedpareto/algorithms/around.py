@@ -14,8 +14,8 @@ from torch import Tensor
 from fedpareto.core.algorithm import Algorithm, Setting, State, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Shapes
+from fedpareto.tensors.layout import Layout
 
 W = TypeVar("W", bound=State)
 

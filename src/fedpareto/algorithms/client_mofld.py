@@ -18,7 +18,6 @@ from fedpareto.algorithms import fronts, personal
 from fedpareto.algorithms.fronts import CHOSEN_ON, COMPARED_BY, front_of
 from fedpareto.algorithms.mofld import MOFLD
 from fedpareto.algorithms.objective import senses
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Found, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
@@ -30,6 +29,7 @@ from fedpareto.moo.search.annealing import Annealing
 from fedpareto.moo.search.history import History, Search
 from fedpareto.moo.search.sampling import Lattice, RandomWeights
 from fedpareto.moo.updates import ENTRIES
+from fedpareto.tensors import rng
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 from fedpareto.core.clients import Clients
 from fedpareto.core.groups import Comparison, GroupedProblem, cells, grouped, row_weights, sums
 from fedpareto.core.messages import Message
-from fedpareto.core.rows import Batch
+from fedpareto.tensors.rows import Batch
 
 KEPT = ("shift", "losses", "seen")
 """What a client keeps between rounds."""

@@ -19,9 +19,9 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.groups import Comparison, GroupedProblem, cells, comparison_of, differences, grouped, sums
 from fedpareto.core.learner import STEP_FACTOR
 from fedpareto.core.messages import Message, Replies, Shapes, Tasks
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.moo import bayesian
+from fedpareto.tensors.rows import Batch
 
 STEPS = 21
 """Of the lattice of proposals, in each direction."""

@@ -18,8 +18,8 @@ from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy,
 from fedpareto.core.clients import Clients
 from fedpareto.core.groups import GroupedProblem, cells, comparison_of, differences, grouped, row_weights, sums
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
+from fedpareto.tensors.rows import Batch
 
 
 @dataclass(frozen=True)

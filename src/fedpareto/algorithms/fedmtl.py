@@ -19,10 +19,10 @@ from fedpareto.algorithms import personal
 from fedpareto.algorithms.personal import PersonalState
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
 from fedpareto.moo.similarity import cosines
+from fedpareto.tensors.layout import Layout
 
 
 @dataclass(frozen=True)

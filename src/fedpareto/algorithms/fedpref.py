@@ -18,15 +18,15 @@ from torch import Tensor
 
 from fedpareto.algorithms import personal
 from fedpareto.algorithms.personal import Cluster, Heard, PersonalState, means, split_calm
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.core.clients import Clients
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
 from fedpareto.errors import UserError
 from fedpareto.moo.selection import kth_smallest
 from fedpareto.moo.separation import separation_p_value
 from fedpareto.moo.similarity import cosines
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
 
 
 @dataclass(frozen=True)

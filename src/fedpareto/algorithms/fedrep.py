@@ -12,10 +12,10 @@ from fedpareto.algorithms.objective import PREFERENCES, OwnLoss, found_under, un
 from fedpareto.algorithms.own_head import OwnHead
 from fedpareto.core.algorithm import Taxonomy
 from fedpareto.core.clients import Clients
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch
 
 REST = "rest "
 """Begins the names of the tensors that are frozen."""

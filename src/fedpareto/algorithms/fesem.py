@@ -14,11 +14,11 @@ from torch import Tensor
 
 from fedpareto.algorithms import few
 from fedpareto.algorithms.few import FewState
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, Taxonomy, participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.errors import UserError
+from fedpareto.tensors import rng
 
 UNKNOWN = -1
 """Marks a client that has not taken part yet."""

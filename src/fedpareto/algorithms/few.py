@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting, State, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Parcels, Replies, Tasks
+from fedpareto.tensors import rng
 
 SPREAD = 0.1
 """Standard deviation of the initial models where the problem's own has no randomness."""

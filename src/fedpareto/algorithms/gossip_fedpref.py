@@ -13,11 +13,11 @@ from fedpareto.algorithms.distributed import Gossip
 from fedpareto.algorithms.fedpref import FedPref, scaled, top_entries
 from fedpareto.algorithms.personal import PersonalState
 from fedpareto.core.algorithm import Taxonomy
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Replies, take_rows
 from fedpareto.moo.neighbourhoods import Neighbourhoods
 from fedpareto.moo.similarity import cosines_of_pairs
 from fedpareto.moo.updates import ENTRIES
+from fedpareto.tensors.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ from torch import Tensor
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
 from fedpareto.core.algorithm import Needs, Setting, Taxonomy, participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Tasks
-from fedpareto.core.widths import ROUNDING, cost_of, slice_of
 from fedpareto.errors import UserError
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.widths import ROUNDING, cost_of, slice_of
 
 
 @dataclass(frozen=True)
 class HeteroFL(FedAvg):
     """FedAvg of networks of different widths: a weak device trains the first units of each hidden layer.
 
-    A client of width r has the slice θ ⊙ m_r of the global model θ, which is a narrower network (see core.widths). That
-    is all it trains, sends and uses. Of the paper without its scaler, static batch normalisation and masked loss.
+    A client of width r has the slice θ ⊙ m_r of the global model θ, which is a narrower network (see widths). It
+    trains, sends and uses only that. Of the paper without its scaler, static batch normalisation and masked loss.
     """
 
     name: ClassVar[str] = "heterofl"

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.objective import scalarised, supervised
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message
+from fedpareto.tensors import rng
 
 FACTORS = (0.1, 1 / 3, 1.0)
 """The rungs: by what the learner's own step size is multiplied, the most cautious first."""

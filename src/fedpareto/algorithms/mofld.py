@@ -26,7 +26,6 @@ from fedpareto.algorithms.fronts import (
     training_rounds,
 )
 from fedpareto.algorithms.inner import WEIGHTS, inner_algorithm, must_fit
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Found, Needs, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -38,6 +37,7 @@ from fedpareto.moo.search.evolution import Evolution
 from fedpareto.moo.search.history import History, Search
 from fedpareto.moo.search.linear_support import LinearSupport
 from fedpareto.moo.search.sampling import Lattice, RandomWeights
+from fedpareto.tensors import rng
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from fedpareto.core.algorithm import Setting, Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import Readout
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
+from fedpareto.tensors.rows import Batch
 
 GLOBAL, PREVIOUS = "global.", "previous."
 """Prefixes of the tensors of θ^t and of the client's last model in what a loss is given."""

@@ -28,9 +28,9 @@ from fedpareto.core.algorithm import (
     small_setting,
 )
 from fedpareto.core.clients import Clients
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Tasks, beginnings
 from fedpareto.errors import UserError
+from fedpareto.tensors.layout import Layout
 
 OWN = "normalisation"
 """The name of the private state that holds a client's own entries."""

@@ -12,8 +12,8 @@ from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import SupervisedProblem
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
+from fedpareto.tensors.rows import Batch
 
 PREFERENCES = "preferences"
 

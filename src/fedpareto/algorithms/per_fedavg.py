@@ -17,8 +17,8 @@ from fedpareto.algorithms.objective import PREFERENCES, OwnLoss, scalarised
 from fedpareto.core.algorithm import Taxonomy
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
+from fedpareto.tensors.rows import Batch
 
 
 @dataclass(frozen=True)

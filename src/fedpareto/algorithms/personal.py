@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting, State, participants
 from fedpareto.core.messages import Parcels, Replies, Tasks, take_rows
+from fedpareto.tensors import rng
 
 SMALLEST_SPLIT = 3
 """Smaller clusters are never split: recursive clustering has no stopping rule of its own, and would split even a pair

@@ -17,13 +17,13 @@ from fedpareto.algorithms.objective import found_under, under
 from fedpareto.core.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned, inside, tolerances
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.problem import SupervisedProblem
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.moo import scalarise
 from fedpareto.moo.preferences import equidistant
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch
 
 FROZEN = "frozen "
 """Begins the names of tensors that a loss is given and that stand still."""

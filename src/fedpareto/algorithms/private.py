@@ -20,7 +20,6 @@ from fedpareto.algorithms import around
 from fedpareto.algorithms.around import Around
 from fedpareto.algorithms.fine_tuning import FineTuned, FineTunedState
 from fedpareto.algorithms.safe import Safe
-from fedpareto.core import rng
 from fedpareto.core.algorithm import (
     Algorithm,
     Found,
@@ -38,6 +37,7 @@ from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.core.privacy import Exposure, Privacy, epsilon, epsilon_of_all
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
+from fedpareto.tensors import rng
 from fedpareto.trust import discrete
 from fedpareto.trust.hiding import PURPOSE, Hiding, draws, ranges_of
 

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Needs, Setting, Taxonomy, participants
 from fedpareto.core.clients import Clients
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Parcels, Replies, Shapes, Tasks
-from fedpareto.core.widths import cost_of, slice_of
 from fedpareto.errors import UserError
 from fedpareto.moo import choices
 from fedpareto.moo.dominance import is_nondominated
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.widths import cost_of, slice_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class NASState(FedAvgState):
 class RTFedEvoNAS(FedAvg):
     """A super-network whose sub-networks clients train in turn, while NSGA-II searches for small and good ones.
 
-    A block is a hidden layer, and its choices are widths: a sub-network is a slice of θ (see core.widths). In every
+    A block is a hidden layer, and its choices are widths: a sub-network is a slice of θ (see tensors.widths). In every
     round each client trains one of N children from θ ⊙ m, and tells the losses that all survivors and children have as
     slices of the θ that it was sent. Each entry of θ becomes the mean over those who had it; NSGA-II selects the next N
     by mean loss and multiplications, and they have children.

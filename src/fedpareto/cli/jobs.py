@@ -33,7 +33,7 @@ def on_gpu(settings: Sequence[str]) -> bool:
 
 def chosen(jobs: str | None, address: str | None, on_gpu: bool) -> Jobs:
     """What the user asked for: one per core, but one on a GPU, which a single stack of clients uses better."""
-    from fedpareto.experiments.parallel import OnRay
+    from fedpareto.experiments.on_ray import OnRay
 
     if jobs == RAY:
         return OnRay(address or "", gpus=int(on_gpu))

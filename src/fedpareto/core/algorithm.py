@@ -12,11 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned
 from fedpareto.core.groups import Comparison
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
 from fedpareto.core.privacy import Part, Privacy
 from fedpareto.core.problem import Judge, Objective
@@ -24,6 +22,8 @@ from fedpareto.core.secure_sum import SecureSum
 from fedpareto.core.taxonomy import BOXES, COMPARISON, OUTSIDE, Box
 from fedpareto.core.traffic import Traffic, traffic
 from fedpareto.moo.graphs import Graph
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
 
 ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
 """The smallest allowed value of what must be positive, for `Algorithm.reply_limits`."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner, Loss, Pull
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import Problem
 from fedpareto.core.stack import Stack
+from fedpareto.tensors.layout import Layout
 
 
 @dataclass(kw_only=True)

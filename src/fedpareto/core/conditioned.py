@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedpareto.core.layout import Layout
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.messages import Message
+from fedpareto.tensors import rng
 
 
 @dataclass(frozen=True)

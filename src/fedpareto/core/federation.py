@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.groups import GroupedProblem
 from fedpareto.core.names import by_client
 from fedpareto.core.problem import Problem
-from fedpareto.core.rows import Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.moo import preferences as preference_sets
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Rows, Splits
 
 
 @dataclass(frozen=True)

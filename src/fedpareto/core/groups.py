@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedpareto.core.problem import SupervisedProblem, of_each
-from fedpareto.core.rows import Batch, Rows
 from fedpareto.core.stack import Stack
 from fedpareto.errors import UserError
+from fedpareto.tensors.rows import Batch, Rows
 
 
 @dataclass(frozen=True)

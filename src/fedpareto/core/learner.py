@@ -10,12 +10,12 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message
-from fedpareto.core.rows import Batch
 from fedpareto.core.stack import Named, Stack
 from fedpareto.errors import UserError
 from fedpareto.moo.scalarise import linear
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch
 
 Loss: TypeAlias = Callable[[Mapping[str, Tensor], Batch, Message], Tensor]
 """What an algorithm minimises, `[n]`, of parameters (each `[n, ...]`) on a minibatch of each client.

@@ -12,10 +12,10 @@ from fedpareto.core.calibration import inverse_temperature
 from fedpareto.core.clients import Clients
 from fedpareto.core.conditioned import Conditioned, tolerances
 from fedpareto.core.groups import GroupedProblem
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import SupervisedProblem
 from fedpareto.moo.preferences import equidistant
+from fedpareto.tensors.layout import Layout
 
 MOST_POINTS = 101
 """Preferences at which a client's models are measured at the end of a run: with two objectives, steps of 0.01."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.problem import SupervisedProblem
-from fedpareto.core.rows import Batch, Rows, Splits
+from fedpareto.tensors.rows import Batch, Rows, Splits
 
 NEWTON_STEPS, INNER_STEPS, HALVINGS = 50, 200, 20
 TOLERANCE = 1e-4

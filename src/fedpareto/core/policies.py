@@ -10,8 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedpareto.core.layout import Hidden, Layout
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors.layout import Hidden, Layout
 
 
 class Policy(ABC):

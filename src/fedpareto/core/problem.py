@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
-from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.core.stack import Stack
 from fedpareto.inputs.images_texts import Inputs
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch, Rows, Splits
 
 ROWS_AT_ONCE = 128
 """Rows of a client that are measured at a time where a measure is a mean over rows."""

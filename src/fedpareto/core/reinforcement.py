@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.environment import Environment
-from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import VALUE, Output
 from fedpareto.core.policies import Policy, ValuePolicy
 from fedpareto.core.problem import Judge, Problem
-from fedpareto.core.replay import Replayed
-from fedpareto.core.rows import Splits
 from fedpareto.core.solutions import roles
 from fedpareto.core.stack import Stack
 from fedpareto.inputs.table import InputSchema, numbers
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.replay import Replayed
+from fedpareto.tensors.rows import Splits
 
 LOOK_UP = 20
 """Steps between two checks whether every episode is over."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedpareto.core import rng
 from fedpareto.core.plain import plain_points
 from fedpareto.core.problem import Objective, Problem, SupervisedProblem
-from fedpareto.core.rows import OWN_TEST, Splits
 from fedpareto.moo import dominance, filters, indicators
 from fedpareto.moo.tested import CHANCE, Tested
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import OWN_TEST, Splits
 
 
 @dataclass(frozen=True)

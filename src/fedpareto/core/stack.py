@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.messages import Message
-from fedpareto.core.replay import Recordings
-from fedpareto.core.rows import Batch, Rows, Splits
+from fedpareto.tensors import rng
+from fedpareto.tensors.replay import Recordings
+from fedpareto.tensors.rows import Batch, Rows, Splits
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.clients import Clients
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import Message, Replies
-from fedpareto.core.replay import Recordings
+from fedpareto.tensors.replay import Recordings
 
 STEP = "train"
 

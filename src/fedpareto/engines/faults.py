@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
-from fedpareto.core import rng
 from fedpareto.core.messages import Message
 from fedpareto.errors import UserError
+from fedpareto.tensors import rng
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting
 from fedpareto.core.messages import (
     ByClient,
@@ -26,6 +25,7 @@ from fedpareto.core.messages import (
 from fedpareto.engines.checks import misfit, refusal, sound
 from fedpareto.engines.faults import DAMAGES, Faults, damaged, fates
 from fedpareto.engines.work import Work, in_order
+from fedpareto.tensors import rng
 from fedpareto.trust.attacks import Raid
 
 

@@ -18,18 +18,14 @@ import torch
 from torch import Tensor
 
 from fedpareto.codecs import Codec
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
 from fedpareto.core.clients import Clients
 from fedpareto.core.federation import Federation
-from fedpareto.core.jit import need_numba, products_on_one_thread
 from fedpareto.core.kept import Kept
 from fedpareto.core.learner import Learner
 from fedpareto.core.messages import ByClient, Failure, Message, Outcome, Parcels, Tasks, take_rows, taken
 from fedpareto.core.model_parts import calibrated, lattice, trade_off
 from fedpareto.core.problem import Problem
-from fedpareto.core.replay import Recordings
-from fedpareto.core.rows import Rows
 from fedpareto.core.solutions import tested_on
 from fedpareto.engines.checks import enforce_quorum, rows_missing
 from fedpareto.engines.choosing import Choosing
@@ -43,6 +39,10 @@ from fedpareto.engines.registered import Registered
 from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
 from fedpareto.learners.plain import compile_ahead
 from fedpareto.moo.tested import Tested
+from fedpareto.tensors import rng
+from fedpareto.tensors.jit import need_numba, products_on_one_thread
+from fedpareto.tensors.replay import Recordings
+from fedpareto.tensors.rows import Rows
 from fedpareto.trust.attacks import Attack, raid_on
 from fedpareto.trust.reports import reported
 

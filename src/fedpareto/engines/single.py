@@ -9,10 +9,10 @@ import numpy as np
 
 from fedpareto.core.federation import Federation
 from fedpareto.core.messages import Message, Outcome, Parcels, Replies, Tasks
-from fedpareto.core.rows import Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.errors import QuorumLost
+from fedpareto.tensors.rows import Rows
 
 ONE = Choices(threads=1, chunk=1)
 """Fixed, so that a node gives the same numbers after a restart, and wherever it is."""

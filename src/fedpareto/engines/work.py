@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.messages import Message, Parcels, Tasks, take_rows
+from fedpareto.tensors import rng
 
 Kind = tuple[str, frozenset[tuple[str, tuple[int, ...]]]]
 """A step, and the names and shapes of what it gets."""

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.groups import GroupedProblem
 from fedpareto.core.problem import SupervisedProblem
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UserError
 from fedpareto.experiments.audit_world import Table, World, model_in, parts_in, updates_in, worn
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Batch
 from fedpareto.trust import membership_attack as membership
 from fedpareto.trust import preference_attack as preference
 

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from fedpareto.config.parameters import field_names
-from fedpareto.core import rng
 from fedpareto.core.messages import Parcels, Tasks
 from fedpareto.core.problem import SupervisedProblem
-from fedpareto.core.rows import Batch, Rows
 from fedpareto.engines.local import LocalEngine
 from fedpareto.errors import UserError
 from fedpareto.experiments.audit_attacks import Found, mean_of_rows, supervised
 from fedpareto.experiments.audit_world import Table, World, model_in
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Batch, Rows
 from fedpareto.trust import inversion_attack as inversion
 
 INPUTS = ("features", "input", "image")

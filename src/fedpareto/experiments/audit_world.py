@@ -15,12 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting, State
 from fedpareto.core.federation import Federation
-from fedpareto.core.layout import Layout
 from fedpareto.core.messages import Message, Outcome, Parcels, Replies, Tasks, beginnings_of, places, taken
-from fedpareto.core.rows import Rows
 from fedpareto.core.solutions import held_out
 from fedpareto.engines.local import LocalEngine
 from fedpareto.errors import UserError
@@ -28,6 +25,9 @@ from fedpareto.experiments.interrupts import Stopped
 from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.moo.preferences import equidistant
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Rows
 
 Table = dict[str, Tensor]
 """Rows by column, `[rows, ...]`."""

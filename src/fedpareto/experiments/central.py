@@ -12,7 +12,6 @@ import numpy as np
 from fedpareto.core import registry
 from fedpareto.core.federation import Federation
 from fedpareto.core.privacy import Privacy
-from fedpareto.core.rows import Rows
 from fedpareto.core.secure_sum import SecureSum
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import LocalOptions
@@ -26,6 +25,7 @@ from fedpareto.experiments.stopping import VALIDATION
 from fedpareto.experiments.store import RunFolder
 from fedpareto.files import write_atomically
 from fedpareto.report.parsing import CENTRAL_FILE
+from fedpareto.tensors.rows import Rows
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 

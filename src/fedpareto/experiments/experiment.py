@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.algorithm import State, climbs
 from fedpareto.core.engine import Engine
 from fedpareto.core.kept import Kept
@@ -34,6 +33,7 @@ from fedpareto.experiments.spec import Spec
 from fedpareto.experiments.stopping import VALIDATION, Watch, score
 from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.tested import Tested
+from fedpareto.tensors import rng
 
 log = logging.getLogger("fedpareto.run")
 

@@ -22,7 +22,7 @@ from fedpareto import cluster
 from fedpareto.config.version import VERSION
 from fedpareto.errors import UserError, in_words
 from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.parallel import KILLED, PATIENCE, Answer, OnRay, Pieces, Stop, Work
+from fedpareto.experiments.parallel import KILLED, PATIENCE, Answer, Pieces, Stop, Work
 from fedpareto.files import PART, write_atomically
 
 AHEAD = 1000
@@ -59,12 +59,21 @@ class _Task:
     version: str = VERSION
 
 
-def as_tasks(pieces: Pieces[Work, Answer], jobs: OnRay, stop: Stop) -> Iterator[tuple[int, Answer]]:
-    """Index and result of each piece as it is done."""
-    out = pieces.out.resolve()
-    with cluster.connected(jobs.address) as ray, _marked(out) as mark:
-        _must_suffice(ray.cluster_resources(), jobs)
-        yield from _Campaign(ray, pieces, out, mark, jobs).answers(stop)
+@dataclass(frozen=True)
+class OnRay:
+    """The tasks of a Ray cluster, instead of processes of this machine."""
+
+    address: str = ""
+    """Address of the cluster; empty: RAY_ADDRESS, or a Ray of our own on this machine."""
+    gpus: float = 0
+    """GPUs that a piece has to itself."""
+
+    def answers(self, pieces: Pieces[Work, Answer], stop: Stop) -> Iterator[tuple[int, Answer]]:
+        """Index and result of each piece as it is done."""
+        out = pieces.out.resolve()
+        with cluster.connected(self.address) as ray, _marked(out) as mark:
+            _must_suffice(ray.cluster_resources(), self)
+            yield from _Campaign(ray, pieces, out, mark, self).answers(stop)
 
 
 class _Campaign:

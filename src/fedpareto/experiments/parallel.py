@@ -59,26 +59,21 @@ class Pieces(Generic[Work, Answer]):
     """The answer for a piece whose process was killed, of the reason; without it, that ends everything."""
 
 
-@dataclass(frozen=True)
-class OnRay:
-    """The tasks of a Ray cluster, instead of processes of this machine."""
+class Elsewhere(Protocol):
+    """Machines that do pieces of work instead of processes of this one."""
 
-    address: str = ""
-    """Of the cluster; empty: RAY_ADDRESS, or a Ray of our own on this machine."""
-    gpus: float = 0
-    """That a piece has to itself."""
+    def answers(self, pieces: Pieces[Work, Answer], stop: Stop) -> Iterator[tuple[int, Answer]]:
+        """Index and result of each piece as it is done."""
 
 
-Jobs = int | OnRay
+Jobs = int | Elsewhere
 """How many pieces at a time, or where."""
 
 
 def side_by_side(pieces: Pieces[Work, Answer], jobs: Jobs, stop: Stop) -> Iterator[tuple[int, Answer]]:
     """Index and result of each piece of work as it is done; with one job in this process, in order."""
-    if isinstance(jobs, OnRay):
-        from fedpareto.experiments.on_ray import as_tasks
-
-        return as_tasks(pieces, jobs, stop)
+    if not isinstance(jobs, int):
+        return jobs.answers(pieces, stop)
     if jobs == 1 or len(pieces.work) < 2:
         return _one_by_one(pieces, stop)
     return _in_workers(pieces, jobs, stop)

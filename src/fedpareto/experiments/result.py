@@ -11,7 +11,6 @@ import numpy as np
 from torch import Tensor
 
 from fedpareto.columns import Columns
-from fedpareto.core.rows import OWN_TEST
 from fedpareto.core.solutions import SolutionSet, held_out
 from fedpareto.errors import UserError
 from fedpareto.experiments.spec import Spec
@@ -28,6 +27,7 @@ from fedpareto.report.words import (
     simulated_in_words,
     stop_in_words,
 )
+from fedpareto.tensors.rows import OWN_TEST
 
 EVALUATIONS: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after local training"}
 """The two evaluations, and their names."""

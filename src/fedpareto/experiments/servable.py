@@ -16,12 +16,12 @@ from torch import Tensor
 
 from fedpareto.config.parameters import build, to_plain
 from fedpareto.core.conditioned import Conditioned
-from fedpareto.core.layout import Layout
 from fedpareto.core.model_parts import anatomy_to_json, layout_to_json
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective, Problem
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.inputs.images_texts import Inputs, inputs_from_json
+from fedpareto.tensors.layout import Layout
 
 FORMAT = 1
 CONDITIONED, SOLUTIONS = "conditioned", "solutions"

@@ -18,7 +18,7 @@ from fedpareto.experiments import grid
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.grid import Planned
 from fedpareto.experiments.interrupts import RunStopped, Stopped, either
-from fedpareto.experiments.parallel import PATIENCE, Jobs, OnRay, Pieces, Stop, side_by_side
+from fedpareto.experiments.parallel import PATIENCE, Jobs, Pieces, Stop, side_by_side
 from fedpareto.experiments.progress import Tally
 from fedpareto.experiments.runner import ensure, must_hold
 from fedpareto.experiments.spec import NAMED_SECTIONS
@@ -92,7 +92,7 @@ def run(
     write_page: Callable[[Summary, Path], Path] | None = None,
 ) -> Campaign:
     """Runs what the folder does not hold yet; then the tables of all finished runs, and their pages if one can."""
-    if isinstance(jobs, OnRay) and (others := other_engines(plan)):
+    if not isinstance(jobs, int) and (others := other_engines(plan)):
         raise UserError(f"--jobs ray gives each run to one worker, but the engine {others[0]} has workers of its own")
     try:
         out.mkdir(parents=True, exist_ok=True)

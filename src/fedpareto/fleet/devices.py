@@ -11,12 +11,12 @@ import torch
 
 from fedpareto.config import kinds
 from fedpareto.core.messages import Ids
-from fedpareto.core.rng import Addresses
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.fleet.machines import COLUMNS, IDEAL, RANGES, TIERS, VARIED, check
 from fedpareto.fleet.presence import Presence
 from fedpareto.fleet.tables import read_machines, read_trace
 from fedpareto.fleet.trips import Fleet
+from fedpareto.tensors.rng import Addresses
 
 USUAL = "laptops"
 """Whose numbers count where none are given."""

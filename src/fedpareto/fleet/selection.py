@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpareto.config import kinds
-from fedpareto.core import rng
 from fedpareto.errors import UserError
 from fedpareto.moo.nsga2 import Genomes, nsga2, smallest
+from fedpareto.tensors import rng
 
 SELECTION_PARAMETERS: Mapping[str, Sequence[str]] = {
     "candidates": ("power-of-choice",),

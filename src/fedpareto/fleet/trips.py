@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpareto.core import rng
 from fedpareto.core.messages import Ids
 from fedpareto.errors import UserError
 from fedpareto.fleet.presence import Presence
+from fedpareto.tensors import rng
 
 DOWN, UP = 0, 1
 """To a client, and from it."""

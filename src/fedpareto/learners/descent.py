@@ -14,17 +14,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import STEP_FACTOR, Pull
 from fedpareto.core.messages import Message
-from fedpareto.core.replay import Replayed
-from fedpareto.core.rows import Batch, Rows, shares_of
 from fedpareto.errors import UserError
 from fedpareto.learners.gradients import Gradient, Losses
 from fedpareto.learners.minibatches import Outline, drawn
 from fedpareto.learners.optimisers import SGD, Adam, Optimiser, Schedule, clip_
-from fedpareto.networks.training import Training
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.replay import Replayed
+from fedpareto.tensors.rows import Batch, Rows, shares_of
+from fedpareto.tensors.training import Training
 
 ADDRESS = ("seed", "client", "round", "lane")
 """The parts of clients' addresses by name."""

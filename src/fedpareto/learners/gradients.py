@@ -9,11 +9,11 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from fedpareto.core.layout import Layout
 from fedpareto.core.problem import Readout
-from fedpareto.core.rows import Batch
-from fedpareto.core.workspace import Workspace
 from fedpareto.networks.backprop import Backprop
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch
+from fedpareto.tensors.workspace import Workspace
 
 OfParameters = Callable[[Mapping[str, Tensor], Batch], Tensor]
 """A loss `[n]` of parameters (each `[n, ...]`) on a minibatch of each client."""

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.messages import Message
-from fedpareto.core.rows import Batch, Rows, shares_of
-from fedpareto.core.workspace import Workspace
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Batch, Rows, shares_of
+from fedpareto.tensors.workspace import Workspace
 
 GATHERED = 16 << 20
 """Bytes of minibatches that are copied out of the table of rows at once."""

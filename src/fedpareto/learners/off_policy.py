@@ -24,9 +24,9 @@ from torch import Tensor
 from fedpareto.core.learner import Learner, Pull
 from fedpareto.core.messages import Message
 from fedpareto.core.reinforcement import ReinforcementProblem
-from fedpareto.core.replay import Replayed
 from fedpareto.core.stack import Named, Stack
 from fedpareto.errors import UserError
+from fedpareto.tensors.replay import Replayed
 
 PLACE = "environment."
 """Prefix of the names of an environment's state in a client's learner state."""

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from fedpareto.core import rng
 from fedpareto.core.learner import Pull
 from fedpareto.core.messages import Message
-from fedpareto.core.rows import Batch
-from fedpareto.core.workspace import Workspace
 from fedpareto.learners.descent import Steps
 from fedpareto.learners.gradients import ByHand, Gradient, Losses
 from fedpareto.learners.minibatches import Outline
 from fedpareto.networks.compiled import CompiledDescending
 from fedpareto.networks.descending import Descending
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Batch
+from fedpareto.tensors.workspace import Workspace
 
 
 def is_plain(

@@ -17,11 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import STEP_FACTOR, Learner, Loss, Pull
 from fedpareto.core.messages import Message
 from fedpareto.core.problem import ROWS_AT_ONCE, SupervisedProblem
-from fedpareto.core.rows import Batch
 from fedpareto.core.stack import Stack
 from fedpareto.errors import UserError
 from fedpareto.learners.descent import ADDRESS, OWN, Descent, Make, RecordedTraining, Watch
@@ -38,7 +36,9 @@ from fedpareto.learners.minibatches import Outline, Plan, drawn
 from fedpareto.learners.optimisers import Schedule
 from fedpareto.learners.plain import PlainDescent, is_plain
 from fedpareto.moo.scalarise import SCALARISATIONS
-from fedpareto.networks.training import Training
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch
+from fedpareto.tensors.training import Training
 
 SCALE, BIAS = "tampering scale", "tampering bias"
 """Names of what attackers do to their losses, among what a loss is given."""

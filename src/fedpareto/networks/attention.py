@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedpareto.errors import UserError
-from fedpareto.networks.training import Current
+from fedpareto.tensors.training import Current
 
 
 def attention(

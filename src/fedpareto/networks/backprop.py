@@ -9,10 +9,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fedpareto.core.connections import Connections
-from fedpareto.core.workspace import Workspace
 from fedpareto.networks.linear import relu_backward_, to_the_right
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors.connections import Connections
+from fedpareto.tensors.workspace import Workspace
 
 
 @dataclass

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedpareto.errors import UserError
-from fedpareto.networks.training import Current
+from fedpareto.tensors.training import Current
 
 
 def batch_norm(layer: Any, name: str, current: Current, rows: Tensor) -> Tensor:

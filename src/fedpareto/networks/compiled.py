@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from torch import Tensor
 
-from fedpareto.core.workspace import Workspace
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors.workspace import Workspace
 
 
 class CompiledDescending:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedpareto.networks.linear import as_autocast_wants, inspected
 from fedpareto.networks.pieces import in_pieces
-from fedpareto.networks.training import Current
+from fedpareto.tensors.training import Current
 
 TILE, TILES = 64, 256
 """A GPU computes a product in tiles of about this side, and needs about this many at once to be busy."""

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.workspace import Workspace
 from fedpareto.networks.linear import relu_backward_
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors.workspace import Workspace
 
 
 @dataclass

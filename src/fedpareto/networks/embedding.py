@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedpareto.networks.training import Current
+from fedpareto.tensors.training import Current
 
 
 def embedded(vectors: Tensor, numbers: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where the hidden units of a sequence of torch's layers are, if it can be narrowed (see core.widths)."""
+"""Where the hidden units of a sequence of torch's layers are, if it can be narrowed (see tensors.widths)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from fedpareto.core.layout import Hidden
+from fedpareto.tensors.layout import Hidden
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NUMBER_BY_NUMBER = (

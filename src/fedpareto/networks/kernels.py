@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedpareto.core.jit import compiled
 from fedpareto.networks.products import multiply
+from fedpareto.tensors.jit import compiled
 
 
 @compiled

@@ -21,7 +21,7 @@ from fedpareto.networks.batch_norm import batch_norm
 from fedpareto.networks.convolution import conv2d
 from fedpareto.networks.embedding import embedding
 from fedpareto.networks.recurrent import recurrent
-from fedpareto.networks.training import Current
+from fedpareto.tensors.training import Current
 
 NORMALISATIONS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 CHANNELS = {nn.Dropout1d: 3, nn.Dropout2d: 0, nn.Dropout3d: 5, nn.FeatureAlphaDropout: 0}

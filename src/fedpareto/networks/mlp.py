@@ -11,11 +11,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
-from fedpareto.core.connections import Sparsity
-from fedpareto.core.layout import Hidden, Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.linear import linear_of_each, stacked_linear
+from fedpareto.tensors import rng
+from fedpareto.tensors.connections import Sparsity
+from fedpareto.tensors.layout import Hidden, Layout
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpareto.core import rng
-from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.convolution import is_stacked, stacked_conv2d
 from fedpareto.networks.hidden import hidden_layers
 from fedpareto.networks.layers import NORMALISATIONS, is_noisy, prepared
 from fedpareto.networks.linear import stacked_linear
 from fedpareto.networks.pooling import halved, halves
-from fedpareto.networks.training import Current, Now, Training
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.training import Current, Now, Training
 
 ON_PICTURES = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d, nn.LocalResponseNorm, nn.ReLU)
 """Layers that take images in any memory format."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedpareto.errors import UserError
 from fedpareto.networks.lstm import stacked_lstm
-from fedpareto.networks.training import Current, Now
+from fedpareto.tensors.training import Current, Now
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 """Of the inputs `[g, e]`, of the state `[g, h]`, and a bias for each, `[g]`; g is h for each gate."""

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch, Rows, Splits
 
 
 @dataclass(frozen=True)

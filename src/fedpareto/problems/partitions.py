@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedpareto.core import rng
 from fedpareto.errors import UserError
+from fedpareto.tensors import rng
 
 FEWEST = 10
 """Fewest rows of a client in a Dirichlet partition, as in NIID-Bench (Li et al., 2022)."""

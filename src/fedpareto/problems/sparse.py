@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fedpareto.core.connections import Sparsity
 from fedpareto.core.problem import SupervisedProblem
+from fedpareto.tensors.connections import Sparsity
 
 P = TypeVar("P", bound="SparseProblem")
 

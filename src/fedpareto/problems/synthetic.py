@@ -12,13 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.groups import Comparison, GroupedProblem
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective, Readout
-from fedpareto.core.rows import OWN_TEST, Batch, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.inputs.table import InputSchema, numbers
 from fedpareto.learners.supervised import Supervised
@@ -27,6 +24,9 @@ from fedpareto.problems import partitions
 from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE
 from fedpareto.problems.fairness.goals import ACCURACY, Criteria, Goal
 from fedpareto.problems.sparse import SparseProblem
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import OWN_TEST, Batch, Rows, Splits, tested_on_all
 
 SHARES = {"train": 0.7, "test": 0.3}
 """Of all rows."""

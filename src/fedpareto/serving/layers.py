@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import linear
 
-from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from torch.nn.functional import pad
 
 from fedpareto.config.parameters import build
 from fedpareto.core.conditioned import Conditioned, tolerances
-from fedpareto.core.layout import Layout
 from fedpareto.core.problem import Problem
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import UserError, reading
@@ -33,6 +32,7 @@ from fedpareto.networks.mlp import MLP
 from fedpareto.serving.decisions import decided
 from fedpareto.serving.layers import CodedLinear, Layer, forward, layers_of, network_of
 from fedpareto.serving.preferences import checked
+from fedpareto.tensors.layout import Layout
 
 WORTH_A_HEAD = 64
 """Rows under one preference from which on it is faster to make the head once."""

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from fedpareto.config.parameters import build
-from fedpareto.core.layout import Layout
 from fedpareto.core.model_parts import anatomy_from_json
 from fedpareto.core.names import client_of
 from fedpareto.core.outputs import Output
@@ -27,6 +26,7 @@ from fedpareto.files import read_json, read_object
 from fedpareto.inputs.images_texts import inputs_from_json
 from fedpareto.serving import files
 from fedpareto.serving.models import AnyPreference, OneOfMany, Servable
+from fedpareto.tensors.layout import Layout
 
 
 class SavedRun:

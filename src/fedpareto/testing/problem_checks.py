@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.problem import SupervisedProblem
 from fedpareto.core.reinforcement import ReinforcementProblem
-from fedpareto.core.rows import Batch, Rows
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Batch, Rows
 
 EXACT, SINGLE = 1e-9, 1e-4
 """Tolerances for two ways of computing the same, in double and in single precision."""

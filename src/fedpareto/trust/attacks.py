@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from fedpareto.config import kinds
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Setting
 from fedpareto.core.clients import Clients
 from fedpareto.core.messages import Message, Tasks, beginnings
 from fedpareto.core.problem import Problem, SupervisedProblem
-from fedpareto.core.rows import Rows, Splits
 from fedpareto.core.solutions import held_out
 from fedpareto.core.stack import Tampering
 from fedpareto.errors import UserError
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Rows, Splits
 from fedpareto.trust.backdoor import SPLIT, Trigger
 
 USUAL_STRENGTH: Mapping[str, float] = {

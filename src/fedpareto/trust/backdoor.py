@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.rows import Rows
 from fedpareto.errors import UserError
+from fedpareto.tensors.rows import Rows
 
 SPLIT = "backdoor"
 """The part of the data on which a trigger is measured: held-out rows of other classes, with trigger and target."""

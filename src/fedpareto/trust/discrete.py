@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.privacy import Privacy
+from fedpareto.tensors import rng
 from fedpareto.trust.hiding import PURPOSE
 
 MARGIN = 1e-9

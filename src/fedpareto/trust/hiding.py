@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.messages import Message, origins
 from fedpareto.core.privacy import Part, Privacy
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
+from fedpareto.tensors import rng
 
 Draw = Callable[[str, int, Tensor], Tensor]
 """N(0, 1) for a purpose, so many for each of n clients, `[n, count]`; of the type of a tensor."""

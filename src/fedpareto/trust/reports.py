@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedpareto.core.privacy import Privacy
 from fedpareto.core.problem import Objective
-from fedpareto.core.rng import Addresses
+from fedpareto.tensors.rng import Addresses
 from fedpareto.trust.hiding import bounded, draws, ranges_of
 
 PURPOSE = "reported objectives"

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from plain_problem import Answers, Table
 
-from fedpareto.core import rng
 from fedpareto.core.algorithm import Algorithm, Setting, State, participants
 from fedpareto.core.federation import Federation
 from fedpareto.core.learner import Learner
@@ -40,6 +39,7 @@ from fedpareto.engines.options import LocalOptions
 from fedpareto.fleet.policy import Policy
 from fedpareto.fleet.staleness import refreshed
 from fedpareto.learners.supervised import Supervised
+from fedpareto.tensors import rng
 
 CLIENTS, ROUNDS, SEED = 6, 4, 48
 PARTICIPATION = 0.7

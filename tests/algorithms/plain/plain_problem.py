@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.groups import Comparison, GroupedProblem, cells, differences, sums
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.problem import Objective, Readout, SupervisedProblem
-from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch, Rows, Splits
 
 Table = Mapping[str, np.ndarray]
 """Rows of one client: "inputs" `[b, 3]` and "answers" `[b, m]`."""

@@ -15,7 +15,7 @@ from plain_problem import LARGEST, SMALLEST, Answers
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.federation import Federation
 from fedpareto.core.registry import algorithms
-from fedpareto.core.rows import Batch
+from fedpareto.tensors.rows import Batch
 
 PROBLEM = Answers(goals=3)
 

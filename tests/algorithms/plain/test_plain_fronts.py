@@ -9,9 +9,9 @@ import pytest
 from plain_federation import agrees
 from plain_problem import Answers
 
-from fedpareto.core import rng
 from fedpareto.core.registry import make_algorithm
 from fedpareto.moo.preferences import dirichlet
+from fedpareto.tensors import rng
 
 PARTS = ("train", "validation", "test")
 INTERVALS = 2

@@ -10,8 +10,8 @@ import pytest
 from plain_federation import agrees
 from plain_problem import Answers
 
-from fedpareto.core import rng
 from fedpareto.core.registry import make_algorithm
+from fedpareto.tensors import rng
 
 MARGIN, SAMPLED = 0.02, 3
 

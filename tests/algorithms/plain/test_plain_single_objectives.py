@@ -10,8 +10,8 @@ from plain_federation import agrees
 from plain_optima import best_vertex, projected, shortest
 from plain_problem import Answers
 
-from fedpareto.core import rng
 from fedpareto.core.registry import make_algorithm
+from fedpareto.tensors import rng
 
 
 def fsmgda(plain, server_lr=0.7, sets=None):

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.core import rng
 from fedpareto.core.clients import Clients
 from fedpareto.core.registry import make_algorithm, problems
 from fedpareto.problems.images_text.images import CIFAR10, FashionMNIST
 from fedpareto.problems.images_text.problem import ClassificationProblem
 from fedpareto.problems.images_text.texts import AdultPhD, AGNews, Shakespeare
+from fedpareto.tensors import rng
 from fedpareto.testing.conformance import PROBLEM_CHECKS, largest_difference, trial
 
 with warnings.catch_warnings():

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import torch
 
-from fedpareto.core import rng
+from fedpareto.tensors import rng
 
 CPU = torch.device("cpu")
 NAMED = {

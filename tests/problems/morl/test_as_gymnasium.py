@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.core import rng
 from fedpareto.problems.morl.as_gymnasium import as_gymnasium
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.problems.morl.link_scheduling import LinkScheduling
+from fedpareto.tensors import rng
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*precision lowered by casting",

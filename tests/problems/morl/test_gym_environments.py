@@ -9,10 +9,10 @@ import pytest
 import torch
 from gym_playing import CPU, addresses, begun, plain, random_actions
 
-from fedpareto.core import rng
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_pool import close_pool
 from fedpareto.problems.morl.gym_worker import episode_seed
+from fedpareto.tensors import rng
 
 CASES = {
     # Episodes are cut off after so many steps; the landers crash before that now and then.

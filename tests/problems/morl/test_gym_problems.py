@@ -11,7 +11,7 @@ import pytest
 import torch
 from gym_playing import FORGET, NAMED, begun, plain
 
-from fedpareto.core import consent, rng
+from fedpareto.core import consent
 from fedpareto.core.clients import Clients
 from fedpareto.core.registry import problem_class
 from fedpareto.errors import UnknownName, UserError
@@ -19,6 +19,7 @@ from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_pool import close_pool
 from fedpareto.problems.morl.gym_worker import episode_seed
 from fedpareto.problems.morl.other import OtherEnvironment
+from fedpareto.tensors import rng
 from processes import run
 
 # -- problems --------------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpareto.core import rng
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.problems.morl import minecart
 from fedpareto.problems.morl.deep_sea_treasure import TREASURES, DeepSeaTreasure, Sea
 from fedpareto.problems.morl.minecart import MINES, Minecart, MinecartDeterministic, Rules, driven, seen
+from fedpareto.tensors import rng
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
 

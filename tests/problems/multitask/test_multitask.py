@@ -11,12 +11,12 @@ import torch.nn.functional as F
 
 import fedpareto
 from fedpareto.core.registry import make_algorithm, problems
-from fedpareto.core.rows import Batch
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CATALOGUE, MNIST
 from fedpareto.problems.multitask.network import Heads
 from fedpareto.problems.multitask.problem import FashionMNISTPairs, MultiFashion, MultiMNIST, MultiTask
+from fedpareto.tensors.rows import Batch
 from fedpareto.testing.conformance import PROBLEM_CHECKS, largest_difference, trial
 
 CLASSES = {name: cls for name, cls in problems().items() if issubclass(cls, MultiTask)}

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from flwr.app import RecordDict
 
-from fedpareto.core import rng
 from fedpareto.engines.flower import schema, wire
 from fedpareto.engines.flower.options import FlowerOptions
 from fedpareto.engines.flower.pauses import Pauses
 from fedpareto.engines.flower.post import HELLO, Post
 from fedpareto.errors import UserError
+from fedpareto.tensors import rng
 
 log = logging.getLogger("fedpareto.flower")
 

@@ -12,8 +12,8 @@ from fedpareto.codecs import Codec
 from fedpareto.config.parameters import to_plain
 from fedpareto.core.algorithm import Algorithm, Setting, climbs, normalisation_of, privacy_of, secure_sum_of, unwrapped
 from fedpareto.core.learner import Learner
-from fedpareto.core.rows import Splits
 from fedpareto.core.secure_sum import VERSION
+from fedpareto.tensors.rows import Splits
 
 MEANING = {
     "model": "the model's layers or the objectives",

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from fedpareto.core.problem import SupervisedProblem
-from fedpareto.core.rows import Batch, Rows
 from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.experiments.spec import Spec
 from fedpareto.papers.client_runs import MODELS, Array, Found
 from fedpareto.papers.fedmgda.published import PHD
+from fedpareto.tensors.rows import Batch, Rows
 
 
 def measures(found: Found, spec: Spec) -> dict[str, list[float]]:

@@ -18,9 +18,9 @@ from fedpareto.core.algorithm import unwrapped
 from fedpareto.core.conditioned import Conditioned, tolerances
 from fedpareto.core.federation import Federation
 from fedpareto.core.groups import GroupedProblem
-from fedpareto.core.rows import Batch
 from fedpareto.experiments.experiment import Experiment
 from fedpareto.experiments.spec import Spec
+from fedpareto.tensors.rows import Batch
 
 KEY = "pooled"
 """Of the points in a row of metrics.jsonl."""

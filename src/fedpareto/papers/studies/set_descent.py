@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.experiments.interrupts import Stopped
 from fedpareto.moo import scalarise
 from fedpareto.moo.set_scalarise import smooth_tchebycheff_set
+from fedpareto.tensors import rng
 
 STEPS, STEP_SIZE, WARM_UP = 10_000, 0.01, 100
 """As in the published code."""

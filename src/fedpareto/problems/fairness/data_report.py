@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedpareto.core.rows import tested_on_all
 from fedpareto.core.solutions import tested_on
 from fedpareto.errors import UserError
 from fedpareto.moo.tested import FEWEST_ROWS
@@ -33,6 +32,7 @@ from fedpareto.problems.fairness.columns import quoted
 from fedpareto.problems.fairness.partitions import Partition
 from fedpareto.problems.fairness.reading import Table
 from fedpareto.problems.fairness.tables import MOST_GROUPS, UNKNOWN, Groups, LabelledTable, spellings
+from fedpareto.tensors.rows import tested_on_all
 
 if TYPE_CHECKING:
     pass

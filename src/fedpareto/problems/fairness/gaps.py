@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedpareto.core.rows import Batch
+from fedpareto.tensors.rows import Batch
 
 SENSITIVE = "sensitive"
 """The column of a batch with each row's group (0, 1, …; below 0: none), unless there are several such columns."""

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedpareto.core.problem import Objective
-from fedpareto.core.rows import Batch
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE, gap, hard_decisions
 from fedpareto.problems.fairness.relaxations import relaxed_gap, relaxed_gap_slopes
+from fedpareto.tensors.rows import Batch
 
 ACCURACY = "accuracy"
 FEWEST, MOST = 2, 6

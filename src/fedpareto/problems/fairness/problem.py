@@ -13,13 +13,10 @@ import torch
 from torch import Tensor
 
 from fedpareto.config.parameters import earlier
-from fedpareto.core import rng
 from fedpareto.core.groups import Comparison, GroupedProblem
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective, Readout
-from fedpareto.core.rows import Batch, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.inputs.table import InputSchema
 from fedpareto.learners.supervised import Supervised
@@ -32,6 +29,9 @@ from fedpareto.problems.fairness.goals import Criteria, Goal, listed
 from fedpareto.problems.fairness.partitions import Partition, silos
 from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
 from fedpareto.problems.sparse import SparseProblem
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch, Rows, Splits, tested_on_all
 
 PARTS = ("train", "validation", "test")
 SERVER = -1

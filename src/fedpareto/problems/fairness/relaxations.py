@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpareto.core.rows import Batch
 from fedpareto.problems.fairness.gaps import (
     CONDITIONS,
     SENSITIVE,
@@ -15,6 +14,7 @@ from fedpareto.problems.fairness.gaps import (
     relaxed_decisions,
     relaxed_slopes,
 )
+from fedpareto.tensors.rows import Batch
 
 RELAXATIONS = ("tanh", "tanh-halved", "tanh-masked", "covariance")
 

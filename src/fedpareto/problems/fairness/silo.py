@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fedpareto.core import consent
 from fedpareto.core.outputs import Output
-from fedpareto.core.rows import Rows
 from fedpareto.errors import UserError
 from fedpareto.inputs.table import InputSchema
 from fedpareto.problems.fairness import tables
@@ -22,6 +21,7 @@ from fedpareto.problems.fairness.goals import listed
 from fedpareto.problems.fairness.problem import Fairness
 from fedpareto.problems.fairness.schema import TableSchema
 from fedpareto.problems.fairness.sources import Source
+from fedpareto.tensors.rows import Rows
 
 
 @dataclass(frozen=True)

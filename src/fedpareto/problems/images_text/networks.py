@@ -15,16 +15,16 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from fedpareto.core import rng
-from fedpareto.core.connections import Sparsity
-from fedpareto.core.layout import Hidden, Layout
 from fedpareto.networks.embedding import embedded
 from fedpareto.networks.linear import stacked_linear
 from fedpareto.networks.lstm import stacked_lstm
 from fedpareto.networks.mlp import MLP
 from fedpareto.networks.module import StackedModule
 from fedpareto.networks.resnet import ResNet18
-from fedpareto.networks.training import Training
+from fedpareto.tensors import rng
+from fedpareto.tensors.connections import Sparsity
+from fedpareto.tensors.layout import Hidden, Layout
+from fedpareto.tensors.training import Training
 
 
 class Network(Protocol):

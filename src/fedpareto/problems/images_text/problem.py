@@ -14,12 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedpareto.core import rng
-from fedpareto.core.layout import Layout
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective, most_frequent
-from fedpareto.core.rows import Batch, Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import partitions
@@ -30,6 +27,9 @@ from fedpareto.problems.sparse import SparseProblem
 from fedpareto.space.orbits.circular import Shell
 from fedpareto.space.orbits.regions import scattered, times_above
 from fedpareto.space.orbits.sights import LONGEST
+from fedpareto.tensors import rng
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch, Rows, Splits
 
 Partition = Literal["dirichlet", "shards", "pathological", "iid", "natural", "ground-track"]
 MISSION_START = datetime(2026, 1, 1, tzinfo=UTC)

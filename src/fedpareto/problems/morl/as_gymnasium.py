@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpareto.core import rng
 from fedpareto.core.environment import Session
 from fedpareto.core.reinforcement import ReinforcementProblem
 from fedpareto.errors import UserError
+from fedpareto.tensors import rng
 
 
 def as_gymnasium(problem: ReinforcementProblem, client: int = 0) -> Any:

@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import consent, rng
+from fedpareto.core import consent
 from fedpareto.core.environment import Actions, Environment, Session, Transition
 from fedpareto.core.messages import Message
 from fedpareto.errors import UnknownName, UserError
 from fedpareto.problems.morl import gym_worker
 from fedpareto.problems.morl.gym_pool import Pool, pool
 from fedpareto.problems.morl.gym_worker import Command
+from fedpareto.tensors import rng
 
 OF_THE_EXTRA = ("mo_gymnasium", "gymnasium", "pygame", "mujoco", "Box2D")
 """Python packages that come with the extra `morl`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from fedpareto.core.rows import Splits
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.problem import MORLProblem
+from fedpareto.tensors.rows import Splits
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.environment import Actions, TensorEnvironment
 from fedpareto.core.messages import Message
 from fedpareto.space.orbits.circular import Orbits
 from fedpareto.space.orbits.sights import eclipses, over_stations
 from fedpareto.space.orbits.stations import Station
 from fedpareto.space.orbits.windows import Windows
+from fedpareto.tensors import rng
 
 HOUR = 3600.0
 """Seconds."""

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpareto.core import rng
 from fedpareto.core.learner import Learner
-from fedpareto.core.rows import OWN_TEST, Rows, Splits, tested_on_all
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CLASSES, Images
 from fedpareto.problems.multitask.network import Heads
 from fedpareto.problems.multitask.overlaid import Overlaid, must_exist, partitioned
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import OWN_TEST, Rows, Splits, tested_on_all
 
 PIXELS = 8
 """Height and width of a digit."""

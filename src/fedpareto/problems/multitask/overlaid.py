@@ -11,15 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedpareto.core.layout import Layout
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective, most_frequent
-from fedpareto.core.rows import Batch, Rows
 from fedpareto.errors import UserError
 from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.problems.multitask.datasets import CLASSES, DIGITS
 from fedpareto.problems.multitask.network import Heads
 from fedpareto.problems.sparse import SparseProblem
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Batch, Rows
 
 EVALUATED_AT_ONCE = 1024
 """Images of all clients of a stack in one forward pass of an evaluation: patches take up to 0.15 MB an image."""

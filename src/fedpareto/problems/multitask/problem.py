@@ -9,9 +9,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.core.learner import Learner
-from fedpareto.core.rows import Rows, Splits
 from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
@@ -27,6 +25,8 @@ from fedpareto.problems.multitask.datasets import (
 )
 from fedpareto.problems.multitask.network import Heads
 from fedpareto.problems.multitask.overlaid import Overlaid, must_exist, partitioned
+from fedpareto.tensors import rng
+from fedpareto.tensors.rows import Rows, Splits
 
 CHANNELS, SHARED, HEAD = (10, 20), (50,), (50,)
 """Of the convolutional networks, as in Sener and Koltun (2018), without their dropout."""

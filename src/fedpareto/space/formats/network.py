@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedpareto.core.layout import Layout
 from fedpareto.core.problem import Problem
 from fedpareto.errors import UserError
 from fedpareto.networks.module import StackedModule
+from fedpareto.tensors.layout import Layout
 
 Call = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 """Scores `[n, b, ...]` of n models for inputs `[n, b, ...]`, as every network of the library is called."""

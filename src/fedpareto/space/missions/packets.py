@@ -7,11 +7,11 @@ from math import inf
 
 import numpy as np
 
-from fedpareto.core import rng
 from fedpareto.fleet.presence import Presence
 from fedpareto.space.links.cfdp_network import CfdpNetwork
 from fedpareto.space.links.transports import Contact
 from fedpareto.space.missions.transfers import HEADER, Moved, Radio, without_loss
+from fedpareto.tensors import rng
 
 SOURCE, DESTINATION = 1, 2
 """Nodes of one transfer."""

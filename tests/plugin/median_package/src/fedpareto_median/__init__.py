@@ -9,10 +9,10 @@ import torch
 
 from fedpareto.algorithms.fedavg import FedAvg
 from fedpareto.core.algorithm import Taxonomy
-from fedpareto.core.layout import Layout
 from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.rows import Rows
 from fedpareto.learners.supervised import Supervised
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.rows import Rows
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.workspace import Workspace
-from fedpareto.networks.training import Training
+from fedpareto.tensors.training import Training
+from fedpareto.tensors.workspace import Workspace
 
 DIGEST_BYTES = 8
 """Of rows: enough to tell a few runs' data apart, which nobody forges."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpareto.core.rng import Address, generator, torch_generator
+from fedpareto.tensors.rng import Address, generator, torch_generator
 
 addresses = st.builds(
     Address,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedpareto.core.jit import compiled
-from fedpareto.core.philox import LAST, MULTIPLIERS, ROUNDS, WEYL
+from fedpareto.tensors.jit import compiled
+from fedpareto.tensors.philox import LAST, MULTIPLIERS, ROUNDS, WEYL
 
 LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 LEFT, RIGHT = (np.uint64(factor) for factor in MULTIPLIERS)

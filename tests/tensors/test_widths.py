@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from fedpareto.core.layout import Layout
 from fedpareto.core.policies import ActorCritic
-from fedpareto.core.widths import cost_of, slice_of
 from fedpareto.errors import UserError
 from fedpareto.networks.mlp import MLP
 from fedpareto.networks.module import StackedModule
 from fedpareto.networks.resnet import ResNet18
 from fedpareto.problems.images_text.networks import CharacterLSTM, TextCNN, convolutional
 from fedpareto.problems.multitask.network import Heads
+from fedpareto.tensors.layout import Layout
+from fedpareto.tensors.widths import cost_of, slice_of
 
 EXACT = 1e-12
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
 from fedpareto.errors import UserError
+from fedpareto.tensors import rng
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpareto.core import rng
+from fedpareto.tensors import rng
 
 STEPS = 16
 """The bits of a stream's lane below those that count steps: lanes are fewer than 2¹⁶, and so are steps of a round."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
-from fedpareto.core.workspace import Workspace
+from fedpareto.tensors.workspace import Workspace
 
 T = TypeVar("T")
 

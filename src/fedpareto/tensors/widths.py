@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedpareto.core.layout import Layout
 from fedpareto.errors import UserError
+from fedpareto.tensors.layout import Layout
 
 ROUNDING = 1e-9
 """0.3 of 10 units are 3, whatever the floating-point product is."""

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.philox import LAST, MULTIPLIERS, ROUNDS, WEYL
-from fedpareto.core.quantiles import logarithm, normal_quantile
+from fedpareto.tensors.philox import LAST, MULTIPLIERS, ROUNDS, WEYL
+from fedpareto.tensors.quantiles import logarithm, normal_quantile
 
 SERVER = -1
 """The server's own client number in a stream's address."""
@@ -132,7 +132,7 @@ class Addresses:
         return _sorted(keys).bitwise_and_(2**30 - 1)
 
     def _compiled_keys(self, purposes: tuple[str, ...], counts: Tensor, longest: int) -> Tensor:
-        from fedpareto.core.order_kernels import write_keys
+        from fedpareto.tensors.order_kernels import write_keys
 
         columns = torch.stack([getattr(self, name) for name in _FIELDS]).numpy()
         codes = np.array([zlib.crc32(purpose.encode()) for purpose in purposes])

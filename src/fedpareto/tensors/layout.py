@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpareto.core.connections import Connections, Sparsity, filled
 from fedpareto.errors import UserError
+from fedpareto.tensors.connections import Connections, Sparsity, filled
 
 LARGEST_SIZE = 2**31
 """Of a dimension; no network here comes near."""
@@ -55,7 +55,7 @@ class Layout:
     normalisation: tuple[str, ...] = field(default=(), compare=False)
     """Tensors of normalisation layers, which may stay with a client (see algorithms.normalisation)."""
     hidden: tuple[Hidden, ...] | None = field(default=None, compare=False)
-    """The hidden layers of a network that can be narrowed (see core.widths), none if it has no hidden units; None: it
+    """The hidden layers of a network that can be narrowed (see widths), none if it has no hidden units; None: it
     cannot be narrowed, or nobody knows.
     """
     heads: tuple[tuple[str, ...], ...] = field(default=(), compare=False)

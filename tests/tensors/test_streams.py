@@ -12,8 +12,8 @@ from scipy import stats
 from scipy.special import ndtri
 from torch import Tensor
 
-from fedpareto.core import rng
-from fedpareto.core.quantiles import logarithm, normal_quantile
+from fedpareto.tensors import rng
+from fedpareto.tensors.quantiles import logarithm, normal_quantile
 
 ONES, PI = (1 << 32) - 1, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344, 0xA4093822, 0x299F31D0)
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedpareto.core.layout import Layout
 from fedpareto.networks.mlp import MLP
 from fedpareto.networks.module import StackedModule
+from fedpareto.tensors.layout import Layout
 
 LAYOUT = Layout.of({"0.weight": (2, 3), "0.bias": (3,), "scale": (), "1.weight": (3, 1)})
 
