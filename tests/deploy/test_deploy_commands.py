@@ -231,3 +231,26 @@ def test_on_windows_a_line_says_that_deployments_do_not_work(fedpareto, monkeypa
     assert (code, out) == (2, "")
     assert err.startswith(f"Error: fedpareto {words[0]} needs Linux or macOS")
     assert err.count("\n") == 1
+
+
+def test_a_node_that_is_killed_as_soon_as_it_knows_of_the_end_stays_finished(tables, deployment, monkeypatch):
+    """kill -9 while it ends its SuperNode: the server is gone by then, and would never answer."""
+    from fedpareto.deploy import node, status
+    from fedpareto.deploy.layout import NodeFolder
+    from fedpareto.problems.fairness.sources import Source
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_):
+        raise Killed
+
+    home = NodeFolder.open(deployment.node(0))
+    service = node._Service(home, Source(str(tables / "a.csv")), [0.5, 0.5])
+    monkeypatch.setattr(service, "_start", lambda: None)
+    monkeypatch.setattr(service.processes, "stop", die)
+    monkeypatch.setattr(service.server, "wait", lambda: "running")
+    monkeypatch.setattr(service.server, "ask", lambda: status.FINISHED)
+    with pytest.raises(Killed):
+        service.run()
+    assert node.is_finished(home)

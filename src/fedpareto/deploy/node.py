@@ -175,9 +175,10 @@ class _Service:
             while self.server.ask() != FINISHED:
                 self._tend()
                 time.sleep(PULSE)
+            model = self._model()
             self._pass_on()
             log.info("the federation is finished")
-            return self._model()
+            return model
         finally:
             self.processes.stop()
             for told in (self.plan, self.secret):  # The preference, and how the table is reached.
@@ -185,6 +186,7 @@ class _Service:
 
     def _model(self) -> Path | None:
         self.status.state = FINISHED
+        self.status.save(self.home.folder)  # At once: the server goes, and nobody would tell this node again.
         return kept_model(self.home)
 
     def _start(self) -> None:
