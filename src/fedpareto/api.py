@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal
 
+from fedpareto import plugins
 from fedpareto.config import keys as known
 from fedpareto.config.parameters import build
 from fedpareto.core import consent
@@ -18,15 +19,13 @@ from fedpareto.experiments import grid, runner
 from fedpareto.experiments import sweep as sweeps
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.grid import Source
-from fedpareto.experiments.on_ray import OnRay
+from fedpareto.experiments.parallel import on_ray
 from fedpareto.experiments.progress import OnRound, tallied
 from fedpareto.experiments.result import Result
 from fedpareto.experiments.spec import NAMED_SECTIONS, SECTIONS
-from fedpareto.experiments.sweep import Campaign
+from fedpareto.experiments.sweep import Campaign, page_of_summary
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.sources import keep_frame
-from fedpareto.serving import runs
-from fedpareto.serving.runs import Source as ModelSource
 from fedpareto.tuning.front import Outcome
 
 
@@ -94,8 +93,6 @@ def sweep(
 
         campaign = fedpareto.sweep({"problem": "convex", "sweep": {"lr": [0.1, 0.2], "seeds": 3}}, "runs/steps")
     """
-    from fedpareto.page.comparison import write_summary
-
     listed = [specs] if isinstance(specs, str | Path | Mapping) else list(specs)
     consent.name_all([source for source in listed if isinstance(source, Mapping)])
     plan = grid.plan(listed)
@@ -103,8 +100,8 @@ def sweep(
         raise UserError(f"jobs is {jobs!r}; it is a number, or 'ray'")
     if isinstance(jobs, int) and jobs < 1:
         raise UserError(f"jobs is {jobs}; at least 1 is needed")
-    where = OnRay(address, gpus=int(sweeps.on_gpu(plan))) if isinstance(jobs, str) else jobs
-    return sweeps.run(plan, Path(out), where, tallied("runs", len(plan), quiet), lambda: False, write_summary)
+    where = on_ray(address, gpus=int(sweeps.on_gpu(plan))) if isinstance(jobs, str) else jobs
+    return sweeps.run(plan, Path(out), where, tallied("runs", len(plan), quiet), lambda: False, page_of_summary())
 
 
 def tune(spec: Source, out: str | Path, *, grid: str = "", jobs: int = 1, quiet: bool = False) -> Outcome:
@@ -161,10 +158,10 @@ def resume(
     return runner.resume(Path(folder), on_round, log_to=log_to)
 
 
-def load(path: str | Path) -> ModelSource:
+def load(path: str | Path) -> Any:
     """A finished run's folder, a file that `fedpareto export` wrote or a Flower node's folder, to use its models.
 
     model = fedpareto.load("runs/praffl-synthetic").conditioned(client=0)
     model(x, [0.7, 0.3])
     """
-    return runs.load(Path(path))
+    return plugins.need("fedpareto.functions", "load", "using a run's models")(Path(path))

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from fedpareto.errors import UserError
+
+HOMES = {
+    ("fedpareto.functions", "load"): "fedpareto-serve",
+    ("fedpareto.jobs", "ray"): "fedpareto-ray",
+    ("fedpareto.pages", "comparison"): "fedpareto-page",
+    ("fedpareto.tracks", "ground"): "fedpareto-space",
+}
+"""The package that offers what only one does, by group and name."""
+
+
+def need(group: str, name: str, what: str) -> Any:
+    """What a package offers under a name; UserError that says which one to install for `what`."""
+    for point in entry_points(group=group, name=name):
+        return loaded(point)
+    raise UserError(f"{what} needs another package; try: pip install {HOMES[group, name]}")
+
+
+def have(group: str, name: str) -> bool:
+    """Whether a package offers it."""
+    return bool(entry_points(group=group, name=name))
 
 
 def package_of(point: EntryPoint) -> str:

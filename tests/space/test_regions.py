@@ -109,6 +109,6 @@ def test_what_does_not_fit_is_refused_with_what_would_be_right():
     with pytest.raises(UserError, match=r"40 satellites \(40/5/1\), not of 20 clients; take clients: 40, or another"):
         FashionMNIST(partition="ground-track")._partitioned(np.zeros(4_000, dtype=int), 20, stream())
     with pytest.raises(UserError, match="track_hours is 0; it is above 0"):
-        FashionMNIST(track_hours=0.0)
+        FashionMNIST(partition="ground-track", track_hours=0.0)
     with pytest.raises(UserError, match="shell '40' is no satellites/planes/phasing such as 40/5/1"):
         FashionMNIST(track_shell="40")

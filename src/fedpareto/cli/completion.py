@@ -119,6 +119,9 @@ def _argument(command: Any, place: int) -> Any:
 
 def _values(parameter: Any, path: list[str], current: str) -> Iterable[str]:
     """What a parameter may be; nothing where file names are the best completion."""
+    own = parameter.shell_complete(None, current) if parameter._custom_shell_complete else ()
+    if own:
+        return [item.value for item in own]
     choices = getattr(parameter.type, "choices", None)
     if choices:
         return [str(getattr(choice, "value", choice)) for choice in choices]
@@ -127,10 +130,6 @@ def _values(parameter: Any, path: list[str], current: str) -> Iterable[str]:
         return _algorithms(current)
     if name == "problem" or (name == "name" and command == "problems"):
         return names_of("problems")
-    if name == "name" and command == "reproduce":
-        from fedpareto.papers.catalogue import CATALOGUE
-
-        return CATALOGUE
     if name == "names" and command == "data":
         from fedpareto.problems.data import catalogue
 

@@ -33,10 +33,10 @@ def on_gpu(settings: Sequence[str]) -> bool:
 
 def chosen(jobs: str | None, address: str | None, on_gpu: bool) -> Jobs:
     """What the user asked for: one per core, but one on a GPU, which a single stack of clients uses better."""
-    from fedpareto.experiments.on_ray import OnRay
-
     if jobs == RAY:
-        return OnRay(address or "", gpus=int(on_gpu))
+        from fedpareto.experiments.parallel import on_ray
+
+        return on_ray(address or "", gpus=int(on_gpu))
     if address is not None:
         raise UserError(f"--address {address} is that of a Ray cluster; it goes with --jobs {RAY}")
     if jobs is None:

@@ -19,8 +19,17 @@ STDOUT = Path("-")
 OUT, QUICK_OUT = Path("runs/reproduce"), Path("runs/reproduce-quick")
 
 
+def _names() -> list[str]:
+    from fedpareto.papers.catalogue import CATALOGUE
+
+    return list(CATALOGUE)
+
+
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Such as thesis-5.2; without it, a list of all.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(help="Table or figure, such as thesis-5.2; without it, a list of all.", autocompletion=_names),
+    ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="A smaller version, in about a minute.")] = False,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write all results, or the list, here; - prints only them.")

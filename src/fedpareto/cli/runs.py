@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedpareto import plugins
 from fedpareto.cli import console, data
 from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.options import Keys, with_keys
@@ -232,14 +233,14 @@ def compare(
     """
     from rich.console import Console
 
-    from fedpareto.page.comparison import write_comparison
     from fedpareto.report import across, axes, by_device, likeness
     from fedpareto.report.comparison import comparison
 
     records = _loaded(runs, central, rank, converged)
     axes.chosen_of(likeness.comparable(records), over)  # Before a folder is made for them.
     out = out or free_folder(Path("runs"), "comparison")
-    where = write_comparison(runs, out, rank, converged, over=over, figures=figures)
+    write = plugins.need("fedpareto.pages", "comparison", "the page and the tables of a comparison")
+    where = write(runs, out, rank, converged, over=over, figures=figures)
     written = {"page": str(where), **_picture(records, out if figures else None)}
     if json:
         of_clients = {

@@ -46,7 +46,6 @@ def sweep(
     from fedpareto.experiments import sweep as sweeps
     from fedpareto.experiments.interrupts import Interrupts, Stopped
     from fedpareto.experiments.progress import tallied
-    from fedpareto.page.comparison import write_summary
 
     plan = grid.plan(specs, settings or ())
     if jobs is None and sweeps.other_engines(plan):
@@ -55,7 +54,7 @@ def sweep(
     with Interrupts() as interrupts:
         tally = tallied("runs", len(plan), quiet)
         try:
-            campaign = sweeps.run(plan, out, where, tally, interrupts.asked, write_summary)
+            campaign = sweeps.run(plan, out, where, tally, interrupts.asked, sweeps.page_of_summary())
         except (Stopped, KeyboardInterrupt) as stopped:
             say(f"{str(stopped) or 'interrupted'}; everything is kept in {quoted(out)}, the same command continues")
             raise typer.Exit(interrupts.exit_code) from None

@@ -20,7 +20,7 @@ from fedpareto.core.federation import Federation
 from fedpareto.deploy.layout import NodeFolder
 from fedpareto.engines.flower import wire
 from fedpareto.engines.flower.node import Node
-from fedpareto.experiments.keeping import keep_servable
+from fedpareto.experiments.flower_files import keep_servable
 from fedpareto.experiments.settings import settings_of
 from fedpareto.files import write_atomically
 from fedpareto.problems.fairness.silo import Silo

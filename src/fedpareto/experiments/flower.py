@@ -25,7 +25,7 @@ from fedpareto.engines.single import only
 from fedpareto.errors import DamagedFile, UserError
 from fedpareto.experiments import engines
 from fedpareto.experiments.draft import load
-from fedpareto.experiments.keeping import keep_servable
+from fedpareto.experiments.flower_files import keep_servable
 from fedpareto.experiments.settings import settings_of
 from fedpareto.experiments.spec import Spec
 from fedpareto.files import need_posix, write_atomically

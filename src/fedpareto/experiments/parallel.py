@@ -18,7 +18,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from fedpareto import workers
+from fedpareto import plugins, workers
 from fedpareto.errors import UserError
 from fedpareto.experiments.interrupts import Stopped
 
@@ -68,6 +68,12 @@ class Elsewhere(Protocol):
 
 Jobs = int | Elsewhere
 """How many pieces at a time, or where."""
+
+
+def on_ray(address: str = "", gpus: float = 0) -> Elsewhere:
+    """The tasks of a Ray cluster, with so many GPUs for each piece; empty: RAY_ADDRESS, or a Ray of our own."""
+    found: Elsewhere = plugins.need("fedpareto.jobs", "ray", "--jobs ray")(address, gpus)
+    return found
 
 
 def side_by_side(pieces: Pieces[Work, Answer], jobs: Jobs, stop: Stop) -> Iterator[tuple[int, Answer]]:

@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpareto import plugins
 from fedpareto.errors import DamagedFile, UserError, in_words, reading
 from fedpareto.experiments import grid
 from fedpareto.experiments.draft import Draft
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
 FILE, PAGE = "sweep.json", "comparison"
 BETWEEN_WRITES = 1.0
 """Fewest seconds between two times that the record is written."""
+
+
+def page_of_summary() -> Callable[[Any, Path], Path] | None:
+    """What writes the page of a campaign, if that package is installed."""
+    if not plugins.have("fedpareto.pages", "summary"):
+        return None
+    found: Callable[[Any, Path], Path] = plugins.need("fedpareto.pages", "summary", "the page")
+    return found
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fedpareto.errors import UserError
 from fedpareto.experiments import runner
 from fedpareto.experiments.draft import Draft
 from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.keeping import keep_servable
+from fedpareto.experiments.flower_files import keep_servable
 from fedpareto.experiments.servable import node_file, node_files
 from fedpareto.experiments.store import RunFolder, describe
 from fedpareto.serving.models import AnyPreference

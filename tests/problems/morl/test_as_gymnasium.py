@@ -8,7 +8,7 @@ import torch
 
 from fedpareto.problems.morl.as_gymnasium import as_gymnasium
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
-from fedpareto.problems.morl.link_scheduling import LinkScheduling
+from fedpareto.space.problems.link_scheduling import LinkScheduling
 from fedpareto.tensors import rng
 
 pytestmark = pytest.mark.filterwarnings(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedpareto import plugins
 from fedpareto.core.learner import Learner
 from fedpareto.core.outputs import Output
 from fedpareto.core.problem import Objective, most_frequent
@@ -24,18 +24,11 @@ from fedpareto.problems.images_text.examples import Examples
 from fedpareto.problems.images_text.networks import Network, SparseNetwork
 from fedpareto.problems.partitions import UNASSIGNED
 from fedpareto.problems.sparse import SparseProblem
-from fedpareto.space.orbits.circular import Shell
-from fedpareto.space.orbits.regions import scattered, times_above
-from fedpareto.space.orbits.sights import LONGEST
 from fedpareto.tensors import rng
 from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rows import Batch, Rows, Splits
 
 Partition = Literal["dirichlet", "shards", "pathological", "iid", "natural", "ground-track"]
-MISSION_START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When a mission begins that does not say when."""
-LONGEST_TRACK = LONGEST / 3600
-"""Hours."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +110,8 @@ class ClassificationProblem(SparseProblem):
                 f"test_share and validation_share are {kept[0]:g} and {kept[1]:g}; they are shares of a client's rows, "
                 "such as 0.25 and 0, and leave some to train on"
             )
-        if not 0 < self.track_hours <= LONGEST_TRACK:
-            raise UserError(f"track_hours is {self.track_hours:g}; it is above 0, and at most {LONGEST_TRACK:g}")
-        _ = self._satellites
+        if self.partition == "ground-track":
+            self._tracks()
         if any(width < 1 for width in self.hidden):
             raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [64, 32]")
 
@@ -196,7 +188,7 @@ class ClassificationProblem(SparseProblem):
     def default_clients(self) -> int:
         """As many as there are satellites or shards for; else the number in the paper that uses the data."""
         if self.partition == "ground-track":
-            return self._satellites.satellites
+            return int(self._tracks().walker.satellites)
         return self.shards // self.shards_per_client if self.partition == "shards" else self.usual_clients
 
     def data(self, clients: int, seed: int) -> Splits:
@@ -293,7 +285,7 @@ class ClassificationProblem(SparseProblem):
                 f"{clients} clients need at least {len(self._shares) * clients} rows; there are {len(labels)}"
             )
         if self.partition == "ground-track":
-            return partitions.by_sight(labels, self._seen(clients, stream), stream)
+            return partitions.by_sight(labels, self._tracks().seen(clients, self.outcomes, stream), stream)
         if self.partition == "shards":
             return partitions.shards(labels, clients, self.shards, self.shards_per_client, stream)
         if self.partition == "pathological":
@@ -302,21 +294,10 @@ class ClassificationProblem(SparseProblem):
             return partitions.at_random(len(labels), clients, stream)
         return partitions.dirichlet(labels, clients, self.alpha, stream)
 
-    @property
-    def _satellites(self) -> Shell:
-        """Whose ground tracks they are."""
-        return Shell.parse(self.track_shell, self.track_altitude, self.track_inclination)
-
-    def _seen(self, clients: int, stream: np.random.Generator) -> np.ndarray:
-        """The seconds that each client is above the region of each class, `[outcomes, clients]`."""
-        shell = self._satellites
-        if clients != shell.satellites:
-            raise UserError(
-                f"partition is 'ground-track' of {shell.satellites} satellites ({self.track_shell}), not of {clients} "
-                f"clients; take clients: {shell.satellites}, or another track_shell"
-            )
-        orbits = shell.orbits(MISSION_START)
-        return times_above(orbits, scattered(self.outcomes, stream), MISSION_START, self.track_hours * 3600)
+    def _tracks(self) -> Any:
+        """The ground tracks of satellites: how long each client sees the region of each class."""
+        tracks = plugins.need("fedpareto.tracks", "ground", "partition 'ground-track'")
+        return tracks(self.track_shell, self.track_altitude, self.track_inclination, self.track_hours)
 
     def _natural(self, examples: Examples, clients: int, stream: np.random.Generator) -> np.ndarray:
         """The client that each row comes from; of more natural clients than wanted, a random choice."""

@@ -12,10 +12,10 @@ import fedpareto
 from fedpareto.algorithms.fedpref import FedPref
 from fedpareto.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
-from fedpareto.problems.morl.link_scheduling import START, LinkScheduling
-from fedpareto.problems.morl.links import Downlinks, Link, Passes
 from fedpareto.space.orbits.sights import over_stations
 from fedpareto.space.orbits.stations import stations
+from fedpareto.space.problems.link_scheduling import START, LinkScheduling
+from fedpareto.space.problems.links import Downlinks, Link, Passes
 from fedpareto.tensors import rng
 
 CPU = torch.device("cpu")

@@ -14,10 +14,10 @@ from typing import ClassVar
 from fedpareto.core.problem import Objective
 from fedpareto.errors import UserError
 from fedpareto.learners.dqn import DQN
-from fedpareto.problems.morl.links import Downlinks, Link, Passes
 from fedpareto.problems.morl.problem import MORLProblem
 from fedpareto.space.orbits.circular import Shell
 from fedpareto.space.orbits.stations import Station, stations
+from fedpareto.space.problems.links import Downlinks, Link, Passes
 
 WAYS = ("own", "commercial", "relay")
 START = datetime(2026, 1, 1, tzinfo=UTC)
