@@ -111,4 +111,4 @@ def test_what_does_not_fit_is_refused_with_what_would_be_right():
     with pytest.raises(UserError, match="track_hours is 0; it is above 0"):
         FashionMNIST(partition="ground-track", track_hours=0.0)
     with pytest.raises(UserError, match="shell '40' is no satellites/planes/phasing such as 40/5/1"):
-        FashionMNIST(track_shell="40")
+        FashionMNIST(partition="ground-track", track_shell="40")

@@ -178,7 +178,7 @@ def test_a_worker_makes_no_more_copies_than_it_needs_and_replays_no_more_than_it
 def test_workers_end_with_the_process_that_started_them(tmp_path):
     script = (
         "import time, numpy, torch\n"
-        "from fedpareto.core import rng\n"
+        "from fedpareto.tensors import rng\n"
         "from fedpareto.problems.morl import gym_pool\n"
         "from fedpareto.problems.morl.gym_environment import GymEnvironment\n"
         "gym_pool.cores = lambda: 2\n"
