@@ -36,7 +36,7 @@ class DMOEADState(PersonalState):
     weights: Tensor = torch.empty(0)
     """w_1 … w_n, `[n, m]`."""
     values: Tensor = torch.empty(0)
-    """What the clients measured of their models, each on its own rows, `[n, 3, m]` in double precision; ∞ where
+    """Objectives of the clients' models, each on its own rows, `[n, 3, m]` in double precision; ∞ where
     none did.
     """
     choices: Tensor = torch.empty(0)
@@ -112,7 +112,7 @@ class DMOEAD(OnGraph[DMOEADState]):
         return torch.cat([candidates, state.mixed.unsqueeze(1)], dim=1)
 
     def tell(self, state: DMOEADState, replies: Replies) -> DMOEADState:
-        """What was trained; then θ_i ← what client i chose. Who does not say keeps what it trained, and nobody
+        """First the trained models; then θ_i ← what client i chose. Who does not say keeps what it trained, and nobody
         knows what that is worth.
         """
         rows = state.setting.rows(replies.clients)

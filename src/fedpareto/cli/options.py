@@ -12,7 +12,7 @@ import typer
 from fedpareto.config.keys import about
 
 Keys = dict[str, Any]
-"""What the user gave of the keys of a spec, None for the others."""
+"""Values of the keys of a spec; None where the user gave none."""
 PLAIN = (int, float, bool)
 
 

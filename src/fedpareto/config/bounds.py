@@ -23,7 +23,7 @@ class Bounds:
     is_open: bool = False
     """Whether `least` itself is excluded."""
     what: str = ""
-    """What the number is, for messages: "a share"."""
+    """Noun for messages, such as "a share"."""
     besides: tuple[float, ...] = ()
     """Values that are allowed, too."""
 

@@ -34,7 +34,7 @@ class _ShareOrNumber(Bounds):
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """What a run is beside its algorithm, problem, learner, engine and the other sections of a spec."""
+    """The values of a spec that are no sections."""
 
     clients: Annotated[int, AtLeast(1, 10**7)]
     """Number of clients. [default: the problem's or the engine's own]"""

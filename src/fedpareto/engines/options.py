@@ -1,4 +1,4 @@
-"""What a spec says of its engine: the parameters that all engines have, and what an engine can and cannot do."""
+"""The section `engine` of a spec: the parameters of all engines, and the features of each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EngineOptions:
     device: str = "cpu"
     """"cpu", "cuda" or "cuda:1"."""
     precision: Literal["float32", "float64", "tf32", "bfloat16"] = "float32"
-    """Of models and data; with tf32 and bfloat16 these are float32 and only matrix products are less precise, as on a
+    """Numbers of models and data; with tf32 and bfloat16 they are float32, and matrix products less precise, as on a
     GPU's tensor cores.
     """
     memory: str = ""

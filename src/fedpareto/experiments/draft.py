@@ -48,7 +48,7 @@ OBJECTS: Mapping[str, type] = {
     "engine": EngineOptions,
     **PARTS,
 }
-"""What a section may be instead of plain values, in a draft made by Python."""
+"""Classes of objects that a section may be in Python, instead of plain values."""
 
 
 @dataclass(frozen=True)

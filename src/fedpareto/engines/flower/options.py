@@ -51,7 +51,7 @@ class FlowerOptions(EngineOptions):
 
     @property
     def lacks(self) -> Mapping[Feature, str]:
-        """What nodes do not tell, and what nobody may do to them."""
+        """Losses, private state and rows stay with the nodes."""
         return {
             "losses": (
                 f"with the engine {self.name} clients' losses stay with them: beside the objectives, a loss would give "

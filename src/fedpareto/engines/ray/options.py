@@ -47,7 +47,7 @@ class RayOptions(EngineOptions):
 
     @property
     def lacks(self) -> Mapping[Feature, str]:
-        """What a sum over clients, made where they are, leaves out."""
+        """Codecs: clients are summed up where they are."""
         return {
             "codec": "on ray clients are summed up where they are, and no client's reply travels; take local or Flower",
             "server_codec": "with the engine ray what the server sends travels as it is; take local or mission",

@@ -120,7 +120,7 @@ class MissionOptions(EngineOptions):
 
     @property
     def lacks(self) -> Mapping[Feature, str]:
-        """What a plan of contacts rules out, and in a swarm the server."""
+        """A plan of contacts rules out what changes from round to round; a swarm has no server."""
         found: dict[Feature, str] = {
             "step": "a mission plans with the same work in every round",
             "secure_sum": "a mission plans for one exchange a round, and it has four; take another engine",
