@@ -45,7 +45,7 @@ def experiment(policy: dict[str, Any], clients: int, rows: int, participation: f
         FedAvg(),
         Tabular(rows=rows),
         replace(LEARNER, lr=0.001),  # so that nothing diverges in thousands of rounds
-        clients,
+        clients=clients,
         rounds=10**6,
         participation=participation,
         evaluate_every=10**9,

@@ -22,7 +22,7 @@ def small(name="fedavg", clients=2, rounds=2, **options):
     algorithm = registry.make_algorithm(name)
     problem = small_problem(algorithm)
     engine = LocalOptions(threads=1, chunk=1)
-    return Spec(algorithm, problem, problem.learner(), clients, rounds, engine=engine, **options)
+    return Spec(algorithm, problem, problem.learner(), clients=clients, rounds=rounds, engine=engine, **options)
 
 
 def on_the_local_engine(spec):
