@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.spec import Spec
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 HOURS, SEEDS = 72.0, 5
 ALGORITHMS = ("fedavg", "fedpref", "fedmgda-plus", "fedcmoo", "praffl")
@@ -60,13 +60,13 @@ def spec_of(about: dict[str, Any], seeds: int, hours: float) -> Spec:
         },
         **about,
     }  # fmt: skip
-    operations = float(engines.local(Draft(values).finish()).operations(0).mean())
+    operations = float(backends.local(Draft(values).finish()).operations(0).mean())
     return Draft(values | {"devices": {**values["devices"], "speed": operations / TRAINING}}).finish()
 
 
 def outcome(spec: Spec) -> list[dict[str, Any]]:
     """What each seed came to, by time; of the end, each satellite's objectives."""
-    result = Experiment(spec, engines.local(spec), keep_models=False).run()
+    result = Experiment(spec, backends.local(spec), keep_models=False).run()
     found = []
     for run, seed in enumerate(spec.seeds):
         rows = [row for row in result.history if row["seed"] == seed]

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedpareto.experiments import audit
-from fedpareto.experiments.audit_world import Effort
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.parallel import ONE_TO_A_CORE
+from fedpareto.audit import audit
+from fedpareto.audit.world import Effort
+from fedpareto.campaigns.parallel import ONE_TO_A_CORE
+from fedpareto.spec.draft import Draft
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg", "weighting": "equal"},

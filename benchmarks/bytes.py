@@ -24,7 +24,7 @@ from torch import Tensor, nn
 import fedpareto
 from fedpareto.codecs import Codec, ccsds121
 from fedpareto.codecs.ccsds121 import BLOCKS, Format
-from fedpareto.core import registry
+from fedpareto.contract import registry
 
 CODECS = (
     "float32",

@@ -22,17 +22,17 @@ import numpy as np
 from engine import LEARNER, Tabular
 from scale import Idle, rounds_of
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.cluster import connected
-from fedpareto.core.federation import Federation, setting_of
-from fedpareto.core.messages import size_of
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.contract.federation import Federation, setting_of
+from fedpareto.contract.messages import size_of
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.engines.ray.crew import Crew
-from fedpareto.engines.ray.engine import RayEngine
-from fedpareto.engines.ray.options import RayOptions
-from fedpareto.engines.ray.packing import Shards
+from fedpareto.ray.cluster import connected
+from fedpareto.ray.crew import Crew
+from fedpareto.ray.engine import RayEngine
+from fedpareto.ray.options import RayOptions
+from fedpareto.ray.packing import Shards
 
 CLIENTS, MANY, CHUNK = 1000, 100_000, 64
 ALGORITHMS = {"fedavg": FedAvg(), "idle": Idle()}

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.result import Result
 from fedpareto.papers.studies.low_quality import auc
+from fedpareto.runs import runner
+from fedpareto.runs.result import Result
+from fedpareto.spec.draft import Draft
 
 SCORES = ("share", "cosine", "change", "gain", "participation", "confidence")
 PROBLEMS: dict[str, dict[str, Any]] = {

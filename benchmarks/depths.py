@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.spec import Spec
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 POLICIES = "sync", "asynchronous"
 LOSS = 0.05
@@ -55,7 +55,7 @@ class Watched(Experiment):
     """An experiment that keeps its log, and the seconds that its engine took."""
 
     def __init__(self, spec: Spec) -> None:
-        engine = engines.local(spec)
+        engine = backends.local(spec)
         self.log, self.trained = list[dict[str, Any]](), 0.0
         super().__init__(spec, engine)
         for name in ("exchange", "run_all"):

@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedpareto.algorithms.fedpref import FedPref
-from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Objective, Readout, SupervisedProblem
+from fedpareto.algorithms.clustered.fedpref import FedPref
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.problem import Objective, Readout, SupervisedProblem
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

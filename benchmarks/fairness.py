@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.federation import Federation
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.contract.federation import Federation
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

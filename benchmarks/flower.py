@@ -5,7 +5,7 @@
 
 No client trains: an exchange takes the time of its messages. "fedpareto" is FedAvg on `flower-local`. "Flower" is a
 plain ServerApp with Flower's FedAvg strategy and a ClientApp that returns what it receives, on the same SuperLink and
-the same SuperNodes, which keep a share of Flower's own pauses (see fedpareto.engines.flower.supernode); "Flower as it
+the same SuperNodes, which keep a share of Flower's own pauses (see fedpareto.flower.engine.supernode); "Flower as it
 comes" is the same app on SuperNodes with all of them. Flower's rounds are training only, ours measure the model too.
 
 Bytes are those of the messages with all of Flower's own framing, against 4 d in each direction.
@@ -31,16 +31,16 @@ from flwr.app import Message as FlowerMessage
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpareto.core.clients import Clients
-from fedpareto.core.learner import Learner
-from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.launch import LocalFederation, program
-from fedpareto.engines.flower.link import Address, submit_run
-from fedpareto.engines.flower.node import Node
-from fedpareto.engines.flower.server import FlowerEngine
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.learner import Learner
 from fedpareto.engines.single import Reply, Task, only
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.spec import Spec
+from fedpareto.flower.engine import wire
+from fedpareto.flower.engine.launch import LocalFederation, program
+from fedpareto.flower.engine.link import Address, submit_run
+from fedpareto.flower.engine.node import Node
+from fedpareto.flower.engine.server import FlowerEngine
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 NODES, SIZE = 3, 8
 MILLION = 1_000_000

@@ -25,15 +25,16 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.algorithm import unwrapped
-from fedpareto.core.messages import Parcels
-from fedpareto.experiments import engines, runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.result import Result
-from fedpareto.experiments.spec import Spec
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.contract.algorithm import unwrapped
+from fedpareto.contract.messages import Parcels
 from fedpareto.moo import dominance, indicators
-from fedpareto.report._style import colour, marker, render, styled
+from fedpareto.report.style import colour, marker, render, styled
+from fedpareto.runs import runner
+from fedpareto.runs.result import Result
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def front(spec: Spec, result: Result, number: int) -> Front:
     """The models of one seed, measured by everybody."""
     models = list(result.models[number].values())
     one = replace(spec, algorithm=FedAvg(), seeds=(spec.seeds[number],))
-    engine = engines.local(one)
+    engine = backends.local(one)
     points = []
     for model in models:
         sent = Parcels(engine.settings[0].clients, {"model": torch.as_tensor(model)})

@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from fedpareto.algorithms.gossip_fedavg import GossipFedAvg
+from fedpareto.algorithms.without_server.gossip_fedavg import GossipFedAvg
 from fedpareto.moo import graphs
-from fedpareto.report._style import render, styled
+from fedpareto.report.style import render, styled
 
 CLIENTS = 12
 KINDS = ("ring", "grid", "torus", "random-regular", "small-world", "complete")

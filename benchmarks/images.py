@@ -25,10 +25,10 @@ import torch
 from engine import best_times, peak_bytes
 from torch import Tensor, nn
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.clients import Clients
-from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.problem import Objective, SupervisedProblem
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

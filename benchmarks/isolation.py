@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.result import Result
+from fedpareto.runs import runner
+from fedpareto.runs.result import Result
+from fedpareto.spec.draft import Draft
 
 ATTACKS: dict[str, Any] = {
     "none": "none",

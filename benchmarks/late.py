@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.core.federation import Federation
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.spec import Spec
+from fedpareto.contract.federation import Federation
 from fedpareto.moo.fairness import jain_index
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 from fedpareto.tensors.rows import Rows
 
 CLIENTS, AT_WORK, LOOKS = 1000, 100, 20
@@ -97,7 +97,7 @@ def thinned(federation: Federation) -> Federation:
 def outcome(spec: Spec) -> dict[str, Any]:
     """What a run came to: by time, and by client at the end."""
     federations = [thinned(spec.federation(seed)) for seed in spec.seeds]
-    experiment = Experiment(spec, engines.local(spec, federations=federations), keep_models=False)
+    experiment = Experiment(spec, backends.local(spec, federations=federations), keep_models=False)
     result = experiment.run()
     rows = [row for row in result.history if "hypervolume" in row]
     flight, found = experiment.dispatch.flights[0], result.solutions[0]

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.spec import Spec
+from fedpareto.runs.loop import Experiment
 from fedpareto.space.missions.schemes import changed_to
 from fedpareto.space.missions.sky import sky_of
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 HOURS, TARGET, SEEDS = 72.0, 0.9, 5
 TRAINING = 600.0
@@ -62,7 +62,7 @@ def spec_of(scheme: str, codec: str, ratio: float, seeds: int, hours: float) -> 
     }
     spec = Draft(changed_to(scheme, values)).finish()
     rate = rate_of(spec, ratio)
-    values["devices"] |= {"speed": float(engines.local(spec).operations(0).mean()) / TRAINING}
+    values["devices"] |= {"speed": float(backends.local(spec).operations(0).mean()) / TRAINING}
     values["engine"] |= {"down": rate, "up": rate}
     return Draft(changed_to(scheme, values)).finish()
 
@@ -76,7 +76,7 @@ def rate_of(spec: Spec, ratio: float) -> float:
 
 def outcome(spec: Spec) -> list[dict[str, Any]]:
     """What each seed came to, by time."""
-    experiment = Experiment(spec, engines.local(spec), keep_models=False)
+    experiment = Experiment(spec, backends.local(spec), keep_models=False)
     history = experiment.run().history
     found = []
     for run, seed in enumerate(spec.seeds):

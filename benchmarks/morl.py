@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpareto.core.registry import problem_class
-from fedpareto.core.stack import Stack
+from fedpareto.contract.registry import problem_class
+from fedpareto.contract.stack import Stack
 from fedpareto.learners.dqn import DQN
 from fedpareto.problems.morl.problem import MORLProblem
 from fedpareto.tensors import rng

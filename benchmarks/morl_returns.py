@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from morl import IDS, their_agent
 
-from fedpareto.core.registry import problem_class
-from fedpareto.core.stack import Stack
+from fedpareto.contract.registry import problem_class
+from fedpareto.contract.stack import Stack
 from fedpareto.tensors import rng
 
 SEEDS = range(5)

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from fedpareto.core.algorithm import Algorithm, Setting, State
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.algorithm import Algorithm, Setting, State
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.problems.convex import Convex
 
 CASES: list[tuple[str, dict[str, Any]]] = [

@@ -30,10 +30,10 @@ import torch
 from safe import Found, key, told
 from span import Span
 
-from fedpareto.experiments.result import Result
 from fedpareto.moo.intervals import interval
 from fedpareto.problems.data import data_folder
 from fedpareto.problems.fairness.benchmarks import OwnTable
+from fedpareto.runs.result import Result
 
 DESIGN = ("adult", "compas")
 """The only problems that were looked at while an algorithm was made."""

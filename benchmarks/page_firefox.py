@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 import fedpareto
-from fedpareto.files import read_json
+from fedpareto.config.files import read_json
 from fedpareto.moo.dominance import is_nondominated
-from fedpareto.report.reading import load
+from fedpareto.record.reading import load
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "page")]

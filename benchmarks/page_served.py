@@ -16,7 +16,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "page")]
 
 from made_runs import MadeRun  # noqa: E402
 
-from fedpareto.files import Lock  # noqa: E402
+from fedpareto.config.files import Lock  # noqa: E402
 
 A_SECOND = 10
 """Lines that a live run appends."""

@@ -42,9 +42,9 @@ from images import Images, stacked
 from images import engine_for as images_engine
 from jax import lax
 
-from fedpareto.algorithms.ditto import Ditto
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.federation import Federation
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.personal.ditto import Ditto
+from fedpareto.contract.federation import Federation
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

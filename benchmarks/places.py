@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.experiments import engines, runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
+from fedpareto.runs import runner
+from fedpareto.runs.loop import Experiment
 from fedpareto.space.missions.schemes import changed_to
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
 
 HOURS, ROUNDS, TRAINING = 72.0, 40, 600.0
 TARGETS = (0.7, 0.8, 0.85)
@@ -59,7 +60,7 @@ def values_of(seeds: int, engine: dict[str, Any], **changes: Any) -> dict[str, A
 def timed(values: dict[str, Any], scheme: str) -> dict[str, Any]:
     """The same with machines that take ten minutes for one training."""
     draft = Draft(changed_to(scheme, values)).finish()
-    speed = float(engines.local(draft).operations(0).mean()) / TRAINING
+    speed = float(backends.local(draft).operations(0).mean()) / TRAINING
     return changed_to(scheme, values | {"devices": values["devices"] | {"speed": speed}})
 
 
@@ -69,7 +70,7 @@ def compare(seeds: int) -> None:
     print("|---" * (len(TARGETS) + 3) + "|")
     for place, (scheme, engine) in PLACES.items():
         spec = Draft(timed(values_of(seeds, engine), scheme)).finish()
-        history = Experiment(spec, engines.local(spec), keep_models=False).run().history
+        history = Experiment(spec, backends.local(spec), keep_models=False).run().history
         cells = []
         for target in TARGETS:
             first = [_first(history, seed, target) for seed in spec.seeds]

@@ -31,8 +31,8 @@ import torch
 from small_tables import everyone, scored
 
 import fedpareto
-from fedpareto.core.federation import draw_preferences
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import draw_preferences
 from fedpareto.moo.intervals import interval
 
 NAMES = tuple(base + end for base in ("local", "fedavg", "fedpref") for end in ("", "+ft", "+safe"))

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.experiments import matrix as matrices
-from fedpareto.experiments.matrix import Matrix
-from fedpareto.files import read_object, write_atomically
+from fedpareto.campaigns import matrix as matrices
+from fedpareto.campaigns.matrix import Matrix
+from fedpareto.config.files import read_object, write_atomically
 from fedpareto.report.heat_map import heat_map, render
 
 SPEC = Path(__file__).parents[1] / "examples" / "matrix-poisoning.yaml"

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, linear, relu
 
-from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.core.federation import Federation
+from fedpareto.algorithms.fronts.praffl import PraFFL
+from fedpareto.contract.federation import Federation
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

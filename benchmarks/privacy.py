@@ -15,8 +15,8 @@ import yaml
 
 import fedpareto
 from fedpareto.moo.dominance import is_nondominated
-from fedpareto.report.reading import load
-from fedpareto.report.record import Record
+from fedpareto.record.reading import load
+from fedpareto.record.run_record import Record
 
 NOISE = {"central": (1.0, 2.0, 4.0, 8.0, 16.0), "local": (0.5, 1.0, 2.0, 4.0, 8.0)}
 Point = tuple[str, float, float, np.ndarray, np.ndarray]

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from fedpareto.core.federation import Federation
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

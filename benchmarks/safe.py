@@ -23,10 +23,10 @@ import numpy as np
 import torch
 
 import fedpareto
-from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.registry import make_algorithm, problem_class
-from fedpareto.experiments.result import Result
+from fedpareto.contract.algorithm import Algorithm
+from fedpareto.contract.registry import make_algorithm, problem_class
 from fedpareto.moo.indicators import own_utilities
+from fedpareto.runs.result import Result
 
 PROBLEMS = ("adult", "bank", "compas", "credit-default", "law-school", "law-school-20798")
 ALGORITHMS = ("local", "fedpref", "fedpref+ft", "fedpref+safe", "praffl", "praffl+safe")

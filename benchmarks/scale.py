@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from engine import LEARNER, Tabular
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Message
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Message
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.secured import Secured
-from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.clients import Clients
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Message, Replies, Tasks
-from fedpareto.core.secure_sum import SecureSum
-from fedpareto.core.traffic import traffic
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.wrappers.secured import Secured
+from fedpareto.contract.algorithm import Algorithm
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Message, Replies, Tasks
+from fedpareto.contract.secure_sum import SecureSum
+from fedpareto.contract.traffic import traffic
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

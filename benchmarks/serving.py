@@ -34,13 +34,13 @@ import torch
 from load import Tally, load, post
 from torch import Tensor, nn
 
-from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.core.problem import Objective
-from fedpareto.experiments.servable import Card
+from fedpareto.algorithms.fronts.praffl import PraFFL
+from fedpareto.contract.problem import Objective
 from fedpareto.inputs.table import NUMBER, VALUE, Input, InputSchema
 from fedpareto.networks.mlp import MLP
-from fedpareto.serving import files
-from fedpareto.serving.models import AnyPreference
+from fedpareto.record.servable import Card
+from fedpareto.serve import files
+from fedpareto.serve.models import AnyPreference
 
 HIDDEN, OBJECTIVES = (64, 32), 2
 NUMBERS, VALUES = 6, (8, 16, 7, 15, 6, 5, 44)

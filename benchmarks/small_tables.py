@@ -25,11 +25,11 @@ import numpy as np
 import torch
 
 import fedpareto
-from fedpareto.core.registry import algorithms
-from fedpareto.errors import UserError
-from fedpareto.experiments.central import central
+from fedpareto.config.errors import UserError
+from fedpareto.contract.registry import algorithms
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.moo.intervals import interval
+from fedpareto.runs.central_reference import central
 from fedpareto.tensors.rows import Batch, Rows
 
 BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)

@@ -16,14 +16,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
-from fedpareto.algorithms.objective import supervised
-from fedpareto.core.algorithm import Setting, Taxonomy
-from fedpareto.core.clients import Clients
-from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Message, Shapes
-from fedpareto.core.problem import SupervisedProblem
-from fedpareto.errors import UserError
+from fedpareto.algorithms._shared.local_loss import supervised
+from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import Setting, Taxonomy
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.messages import Message, Shapes
+from fedpareto.contract.problem import SupervisedProblem
 from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rows import Batch
 

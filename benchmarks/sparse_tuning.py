@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 import fedpareto
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.runner import start
-from fedpareto.report._style import colour, render, styled
-from fedpareto.tuning.front import Tried
+from fedpareto.campaigns.tuning.front import Tried
+from fedpareto.report.style import colour, render, styled
+from fedpareto.runs.runner import start
+from fedpareto.spec.draft import Draft
 
 BASE = {
     "problem": {"name": "adult"},

@@ -14,13 +14,13 @@ from typing import Any
 
 from engine import LEARNER, ROWS, Tabular
 
-from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.clock.devices import Devices
+from fedpareto.clock.policy import Policy
 from fedpareto.engines.options import LocalOptions
-from fedpareto.experiments import engines
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.spec import Spec
-from fedpareto.fleet.devices import Devices
-from fedpareto.fleet.policy import Policy
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec import backends
+from fedpareto.spec.spec import Spec
 
 POLICIES: dict[str, dict[str, Any]] = {
     "sync": {"kind": "sync"},
@@ -53,7 +53,7 @@ def experiment(policy: dict[str, Any], clients: int, rows: int, participation: f
         devices=Devices("tiers"),
         policy=Policy(**policy),
     )
-    return Experiment(spec, engines.local(spec))
+    return Experiment(spec, backends.local(spec))
 
 
 def milliseconds_an_update(one: Experiment, updates: int) -> float:

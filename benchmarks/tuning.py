@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.spec import Spec
-from fedpareto.tuning.trials import Ended, run_all
+from fedpareto.campaigns.tuning.trials import Ended, run_all
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 JUDGED_BY = ("utility", "bytes")
 CASES = {

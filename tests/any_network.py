@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.contract.problem import Objective, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.module import StackedModule
 from fedpareto.networks.resnet import ResNet18

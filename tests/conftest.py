@@ -14,8 +14,8 @@ from collections.abc import Callable
 import hypothesis
 import pytest
 
-from fedpareto.cluster import ALONE
 from fedpareto.problems.data import DataSet, data_folder, data_set
+from fedpareto.ray.cluster import ALONE
 from minutes import (  # noqa: F401
     begin,
     in_ci,

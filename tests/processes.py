@@ -42,7 +42,7 @@ COMMON = (
     "moocore",
     "matplotlib.pyplot",
     "fedpareto.api",
-    "fedpareto.experiments.progress",
+    "fedpareto.runs.progress",
     "fedpareto.page.comparison",
     "fedpareto.cli",
 )
@@ -51,11 +51,11 @@ FLOWER = (
     "flwr.superlink.cli",
     "flwr.supernode.cli",
     "flwr.cli.build",
-    "fedpareto.engines.flower.launch",
-    "fedpareto.engines.flower.screen",
-    "fedpareto.experiments.flower",
-    "fedpareto.deploy.node",
-    "fedpareto.deploy.server",
+    "fedpareto.flower.engine.launch",
+    "fedpareto.flower.engine.screen",
+    "fedpareto.flower.backend",
+    "fedpareto.flower.deploy.node",
+    "fedpareto.flower.deploy.server",
 )
 """The same for a federation, in which the forks' children are forks, too."""
 PAGE = ("fedpareto.page.dial_worker", "fedpareto.page.figures", "fedpareto.page.form_worker")
@@ -168,7 +168,7 @@ class Command:
 
 def forked_children(replace: Callable[[object, str, object], None] = setattr) -> None:
     """From now on what this process starts by `Processes` comes from its nursery."""
-    from fedpareto.engines.flower.launch import Processes
+    from fedpareto.flower.engine.launch import Processes
 
     def begin(processes: Processes, command: Sequence[str], output: Path) -> Python:
         with output.open("ab") as log:
@@ -334,7 +334,7 @@ def _take_environment(environment: Mapping[str, str]) -> None:
     if places != before:
         sys.path[:0] = filter(None, places.split(os.pathsep))
         importlib.invalidate_caches()
-        from fedpareto.core import registry
+        from fedpareto.contract import registry
 
         registry.refresh()
 

@@ -103,7 +103,7 @@ class Reader:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         subprocess.run([*pip, "--no-build-isolation", "--target", SITE, *what], check=True, timeout=PATIENCE)
         importlib.invalidate_caches()
-        from fedpareto.core import registry
+        from fedpareto.contract import registry
 
         registry.refresh()
 

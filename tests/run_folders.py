@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpareto.columns import in_folder
 from fedpareto.moo.indicators import all_indicators, hypervolume, own_utilities
 from fedpareto.moo.preferences import equidistant, groups
-from fedpareto.report.parsing import FORMAT
+from fedpareto.record.columns import in_folder
+from fedpareto.record.parsing import FORMAT
 
 # How close to the known front an algorithm gets, and how much its clients differ.
 CHARACTERS = {"fedpref": (0.03, 0.95), "fedavg": (0.12, 0.1), "local": (0.2, 1.0), "fedprox": (0.1, 0.35)}

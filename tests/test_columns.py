@@ -12,19 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.columns import Columns, InFile, Nowhere, in_folder
-from fedpareto.core.messages import ByClient, Evaluations, Outcome, Replies
-from fedpareto.core.traffic import Traffic
-from fedpareto.errors import DamagedFile
-from fedpareto.experiments import recording
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.recording import Entry, Recorder
-from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.store import RunFolder
+from fedpareto.config.errors import DamagedFile
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.messages import ByClient, Evaluations, Outcome, Replies
+from fedpareto.contract.traffic import Traffic
 from fedpareto.problems.convex import Convex
-from fedpareto.report import reading
+from fedpareto.record import reading, recording
+from fedpareto.record.columns import Columns, InFile, Nowhere, in_folder
+from fedpareto.record.recording import Entry, Recorder
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 ODD = [0.1, 1 / 3, np.pi, 1e-300, -1e300, 2.0**53, np.nan, 5e-324]
 """Numbers that single precision does not have."""

@@ -21,20 +21,20 @@ import pytest
 
 import fedpareto
 import processes
+from fedpareto.clock.devices import Devices
+from fedpareto.clock.policy import Policy
+from fedpareto.clock.selection import Selection
 from fedpareto.config.keys import about
-from fedpareto.core.privacy import Privacy
-from fedpareto.core.registry import algorithms, problems
-from fedpareto.core.secure_sum import SecureSum
+from fedpareto.contract.privacy import Privacy
+from fedpareto.contract.registry import algorithms, problems
+from fedpareto.contract.secure_sum import SecureSum
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import LocalOptions
-from fedpareto.engines.ray.options import RayOptions
-from fedpareto.fleet.devices import Devices
-from fedpareto.fleet.policy import Policy
-from fedpareto.fleet.selection import Selection
 from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import data
+from fedpareto.ray.options import RayOptions
 from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.managed import Managed
 from fedpareto.space.missions.options import MissionOptions
@@ -199,7 +199,7 @@ def test_a_reader_can_do_what_the_tutorial_says(tutorial, tmp_path):
     """Every file, every command and every block of Python, in this order, in an empty folder; with three rounds where
     people train better or need the time to read.
     """
-    from fedpareto.engines.flower.launch import free_ports
+    from fedpareto.flower.engine.launch import free_ports
 
     copy = tmp_path / "tutorial.md"
     ports = dict(zip(("8443", "8000"), map(str, free_ports(2)), strict=True))  # others may be busy with these

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpareto.experiments.draft import Draft
+from fedpareto.spec.draft import Draft
 
 pytest.importorskip("resource", reason="the tool limits files as Linux does")
 pytest.importorskip("flwr")

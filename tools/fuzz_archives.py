@@ -61,7 +61,7 @@ def images(folder: Path) -> list[Reader]:
     """What `predict --input` reads."""
     from PIL import Image
 
-    from fedpareto.serving import images
+    from fedpareto.serve import images
 
     def written(write: Callable[[io.BytesIO], object]) -> bytes:
         buffer = io.BytesIO()

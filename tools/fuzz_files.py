@@ -13,7 +13,7 @@ from fuzz_mutations import ODD, of_bytes, of_json
 from fuzz_readers import Reader, file_reader
 from fuzz_space import of_cbor
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 MATRIX = """
 problem: convex
@@ -37,11 +37,11 @@ def of_fixed(draw: random.Random, content: bytes) -> bytes:
 
 def of_node(folder: Path) -> list[Reader]:
     """Of a node: what it reads of its own folder and of its operator."""
-    from fedpareto.deploy import certificates
-    from fedpareto.deploy.layout import Deployment, NodeFolder
-    from fedpareto.deploy.node import _progress, read_preference
-    from fedpareto.engines.flower.private import Ledger
     from fedpareto.engines.single import Task
+    from fedpareto.flower.deploy import certificates
+    from fedpareto.flower.deploy.layout import Deployment, NodeFolder
+    from fedpareto.flower.deploy.node import _progress, read_preference
+    from fedpareto.flower.engine.private import Ledger
 
     deployment = Deployment.open(folder / "federation")
     node = deployment.node(0)
@@ -71,15 +71,15 @@ def of_node(folder: Path) -> list[Reader]:
 
 
 def _public(deployment: Any) -> object:
-    from fedpareto.deploy import certificates
+    from fedpareto.flower.deploy import certificates
 
     return certificates.load_public(deployment.public_key(0))
 
 
 def of_page(folder: Path) -> list[Reader]:
     """Of the page: what is no run, its token, and the frames that it sends."""
-    from fedpareto.experiments import matrix
-    from fedpareto.page import answers, form, form_worker, frames, tokens
+    from fedpareto.campaigns import matrix
+    from fedpareto.page import form, form_worker, frames, queries, tokens
     from fedpareto.page.watch import Shelf
 
     spec, made, token = folder / "matrix.yaml", folder / "matrices" / "m", folder / "page.token"
@@ -118,19 +118,19 @@ def of_page(folder: Path) -> list[Reader]:
     federation = folder / "federation"
     framed = frames.frame({"a": 1}, {"x": np.arange(6.0).reshape(2, 3), "y": np.arange(3, dtype=np.int32)})
     return [
-        file_reader(made / "matrix.json", "matrix.json (page)", of_json, lambda: shown(made, answers.matrix)),
+        file_reader(made / "matrix.json", "matrix.json (page)", of_json, lambda: shown(made, queries.matrix)),
         file_reader(made / "matrix.json", "matrix.json (run)", of_json, resumed),
         file_reader(
             federation / "deployment.json",
             "deployment.json (page)",
             of_json,
-            lambda: shown(federation, answers.federation),
+            lambda: shown(federation, queries.federation),
         ),
         file_reader(
             federation / "server" / "status.json",
             "status.json (server, page)",
             of_json,
-            lambda: shown(federation, answers.federation),
+            lambda: shown(federation, queries.federation),
         ),
         file_reader(token, "page.token", of_bytes, kept),
         Reader("choices (form)", _choices(), of_choices, chosen),
@@ -177,7 +177,7 @@ def of_frame(draw: random.Random, content: bytes) -> bytes:
 
 def of_agreements(folder: Path) -> list[Reader]:
     """Of space links: an agreement as a file, and a message in one."""
-    from fedpareto.cli import space, space_simulate
+    from fedpareto.space.cli import app, simulate
     from fedpareto.space.wire import golden
     from fedpareto.space.wire.messages import encode
 
@@ -191,17 +191,17 @@ def of_agreements(folder: Path) -> list[Reader]:
 
     def message(content: bytes) -> object:
         path.write_bytes(content)
-        return space._message(path)
+        return app._message(path)
 
     return [
-        file_reader(path, "agreements", of_cbor, lambda: space_simulate._agreement(path)),
+        file_reader(path, "agreements", of_cbor, lambda: simulate._agreement(path)),
         Reader("messages in files", (accept.hex().encode(),), digits, message),
     ]
 
 
 def of_secure_sums(_: Path) -> list[Reader]:
     """What a client and the server of a secure sum are told by others; lengths were checked on the way."""
-    from fedpareto.core.secure_sum import SecureSum
+    from fedpareto.contract.secure_sum import SecureSum
     from fedpareto.trust import secure_client
     from fedpareto.trust.secure_client import DROPPED, SURVIVED, Party
     from fedpareto.trust.secure_server import Unmasking

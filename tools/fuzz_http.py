@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from fuzz_mutations import of_bytes, of_json
 from fuzz_readers import Reader, replaced
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 ODD = (
     *(b"", b"0", b"-1", b"9" * 30, b"\xb2", b"1e9", b"nan", b"x" * 5000, b"\xff\xfe", b"%00", b"%ff%fe", b"../../x"),
@@ -175,8 +175,8 @@ async def asked(app: Any, scope: dict[str, Any], found: Parsed) -> int | None:
 
 def service(folder: Path) -> Reader:
     """Of `fedpareto serve`."""
-    from fedpareto.serving import runs
-    from fedpareto.serving.service import app_of
+    from fedpareto.serve import runs
+    from fedpareto.serve.service import app_of
 
     source = runs.load(folder / "run")
     columns = source.conditioned(source.clients[0]).card.inputs.columns
@@ -236,7 +236,7 @@ def page(folder: Path) -> Reader:
 
 def _ours() -> tuple[str, str]:
     """The header by which the page's own scripts are known."""
-    from fedpareto.page.guard import OURS
+    from fedpareto.page.access import OURS
 
     return OURS[0].replace("-", "_"), OURS[1]
 
@@ -246,9 +246,9 @@ def _ours() -> tuple[str, str]:
 
 def gate(folder: Path) -> Reader:
     """Of a federation, with and without keys; nobody is behind it."""
-    from fedpareto.deploy import certificates
-    from fedpareto.deploy import gate as gates
-    from fedpareto.deploy.layout import Deployment
+    from fedpareto.flower.deploy import certificates
+    from fedpareto.flower.deploy import flower_proxy as gates
+    from fedpareto.flower.deploy.layout import Deployment
 
     endless = dict.fromkeys(gates.PACE, (1e12, 1e12))
     deployment = Deployment.open(folder / "federation")
@@ -294,8 +294,8 @@ def gate(folder: Path) -> Reader:
 
 def answers(folder: Path) -> Reader:
     """What a node is told at the gate's address."""
-    from fedpareto.deploy import asking
-    from fedpareto.deploy.layout import NodeFolder
+    from fedpareto.flower.deploy import server_client
+    from fedpareto.flower.deploy.layout import NodeFolder
 
     node = folder / "federation" / "node-0"
     path = node / "node.json"
@@ -307,7 +307,7 @@ def answers(folder: Path) -> Reader:
     whole = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(told), told)
 
     def read(content: bytes) -> object:
-        server = asking.Server(home)
+        server = server_client.Server(home)
         with answered(content):
             word = server.ask()
         if not word:

@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from fuzz_mutations import of_bytes, of_plain
 from fuzz_readers import Reader, file_reader
 
-from fedpareto.core.messages import Failure
-from fedpareto.engines.flower import packing, wire
-from fedpareto.engines.flower.private import Moment, PrivateStore
-from fedpareto.engines.flower.wire import Answer, Envelope, Hello, Job, Result
+from fedpareto.config.errors import UserError
+from fedpareto.contract.messages import Failure
 from fedpareto.engines.single import Reply, Task
-from fedpareto.errors import UserError
+from fedpareto.flower.engine import packing, wire
+from fedpareto.flower.engine.private import Moment, PrivateStore
+from fedpareto.flower.engine.wire import Answer, Envelope, Hello, Job, Result
 
 DECODE = {"envelope": wire.decode_envelope, "answer": wire.decode_answer, "hello": wire.decode_hello}
 

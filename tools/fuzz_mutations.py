@@ -140,7 +140,7 @@ def of_yaml(draw: random.Random, content: bytes) -> bytes:
 
 def of_tensors(draw: random.Random, content: bytes) -> bytes:
     """A safetensors file of ours with other values or tensors, and a digest that fits them; sometimes other bytes."""
-    from fedpareto.experiments.checkpoint import Checkpoint
+    from fedpareto.record.checkpoint import Checkpoint
 
     if draw.random() < 0.1:
         return of_bytes(draw, content)

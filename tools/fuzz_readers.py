@@ -19,7 +19,7 @@ import fuzz_stand_in
 import numpy as np
 from fuzz_mutations import ODD, Mutate, of_bytes, of_gzip, of_json, of_lines, of_tensors, of_yaml
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def prepare(folder: Path) -> list[Reader]:
 def small_run(folder: Path, algorithm: Any, stop: bool = False) -> Path:
     """A run of two rounds, finished or (with `stop`) as one that was stopped."""
     import fedpareto
-    from fedpareto.experiments.interrupts import Stopped
+    from fedpareto.config.interrupts import Stopped
     from fedpareto.problems.synthetic import Synthetic
 
     with suppress(Stopped):
@@ -130,9 +130,9 @@ def file_reader(path: Path, name: str, mutate: Mutate, read: Callable[[], object
 
 
 def _of_missions(folder: Path) -> list[Reader]:
-    from fedpareto.experiments import runner
-    from fedpareto.experiments.draft import Draft
-    from fedpareto.report import mission, mission_page
+    from fedpareto.runs import runner
+    from fedpareto.space.report import mission, mission_page
+    from fedpareto.spec.draft import Draft
 
     run = folder / "mission"
     engine = {"name": "mission", "shell": "2/1/0", "stations": ["svalbard"], "threads": 1, "chunk": 4}
@@ -150,10 +150,12 @@ def _of_missions(folder: Path) -> list[Reader]:
 
 
 def _of_runs(folder: Path) -> list[Reader]:
-    from fedpareto.experiments import grid, runner, sweep
-    from fedpareto.experiments.draft import Draft
-    from fedpareto.experiments.interrupts import Stopped
-    from fedpareto.report import reading, terminal
+    from fedpareto.campaigns import grid, sweep
+    from fedpareto.config.interrupts import Stopped
+    from fedpareto.record import reading
+    from fedpareto.report import terminal
+    from fedpareto.runs import runner
+    from fedpareto.spec.draft import Draft
 
     run = small_run(folder / "run", "fedpref")
     open_run = small_run(folder / "open", "fedpref", stop=True)
@@ -197,22 +199,22 @@ def _of_runs(folder: Path) -> list[Reader]:
 
 def _of_pages(folder: Path) -> list[Reader]:
     """What the page shows of a folder: a damaged one is an entry with its error, never a page that fails."""
-    from fedpareto.page import answers, saved, watch
+    from fedpareto.page import queries, saved, watch
 
     run = small_run(folder / "shown", "fedpref")
 
     def page() -> object:
         shelf = watch.Shelf([run])
         shelf.poll()
-        (entry,) = answers.runs(shelf)["runs"]
+        (entry,) = queries.runs(shelf)["runs"]
         if entry["error"]:
             saved.saved(shelf, [entry["id"]])  # As a line of its own.
             raise UserError(entry["error"])
         id, split = entry["id"], entry["held_out"]
-        told = answers.about(shelf, id), answers.compare(shelf, [id]), answers.clients(shelf, id, 0, None, [id])
+        told = queries.about(shelf, id), queries.compare(shelf, [id]), queries.clients(shelf, id, 0, None, [id])
         json.dumps(told, allow_nan=False)
-        frames = answers.lines(shelf, id), answers.values(shelf, id, "sent", split), answers.solutions(shelf, id, split)
-        return told, frames, answers.film(shelf, id, 0), answers.grid(shelf, id, 0)
+        frames = queries.lines(shelf, id), queries.values(shelf, id, "sent", split), queries.solutions(shelf, id, split)
+        return told, frames, queries.film(shelf, id, 0), queries.grid(shelf, id, 0)
 
     kinds = {"run.json": of_json, "status.json": of_json, "solutions.json": of_json, "metrics.jsonl": of_lines}
     kinds |= {"columns.bin": of_bytes}
@@ -221,7 +223,7 @@ def _of_pages(folder: Path) -> list[Reader]:
 
 def _predicted(path: Path) -> object:
     """What `predict` and `/front` do with a run or a model."""
-    from fedpareto.serving import predictions, runs
+    from fedpareto.serve import predictions, runs
 
     source = runs.load(path)
     model = source.conditioned(source.clients[0] if isinstance(source, runs.SavedRun) else None)
@@ -233,8 +235,8 @@ def _predicted(path: Path) -> object:
 
 
 def _of_models(folder: Path) -> list[Reader]:
-    from fedpareto.algorithms.praffl import PraFFL
-    from fedpareto.serving import files, runs
+    from fedpareto.algorithms.fronts.praffl import PraFFL
+    from fedpareto.serve import files, runs
 
     conditioned = small_run(folder / "praffl", PraFFL(body_epochs=1, head_epochs=1, sampled=2, hypernetwork=(4, 4)))
     whole = []
@@ -253,12 +255,12 @@ def _of_models(folder: Path) -> list[Reader]:
 def _of_deployments(folder: Path) -> list[Reader]:
     import pandas
 
-    from fedpareto.deploy import certificates, health
-    from fedpareto.deploy.create import create
-    from fedpareto.deploy.layout import Deployment, NodeFolder
-    from fedpareto.deploy.status import NodeStatus, ServerStatus
-    from fedpareto.experiments.draft import Draft
+    from fedpareto.flower.deploy import certificates, health
+    from fedpareto.flower.deploy.create import create
+    from fedpareto.flower.deploy.layout import Deployment, NodeFolder
+    from fedpareto.flower.deploy.status import NodeStatus, ServerStatus
     from fedpareto.problems.fairness.schema import TableSchema
+    from fedpareto.spec.draft import Draft
 
     random_numbers = np.random.default_rng(0)
     frame = pandas.DataFrame(
@@ -332,11 +334,11 @@ TRACE = b"client,start,end\n0,0,100\n1,5,50\n2,0,7.5\n1,60,inf\n2,8,9\n"
 
 
 def _of_tables(folder: Path) -> list[Reader]:
-    from fedpareto.fleet.devices import Devices
+    from fedpareto.clock.devices import Devices
     from fedpareto.inputs.table import Input, InputSchema
     from fedpareto.problems.fairness.sources import Source
-    from fedpareto.serving import runs, tables
-    from fedpareto.serving.predictions import predict
+    from fedpareto.serve import runs, tables
+    from fedpareto.serve.predictions import predict
 
     content = TABLE.encode()
     csv_file = folder / "table.csv"

@@ -41,7 +41,7 @@ from patches import DoesNotApply, patched
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "fedpareto"
 ROOMS = {
-    "algorithms": "algorithms/*.py",
+    "algorithms": "algorithms/**/*.py",
     "moo": "moo/*.py",
     "trust": "trust/*.py",
     "comparison": "report/comparison*.py moo/intervals.py report/gains.py",

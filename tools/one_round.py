@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 import fedpareto
-from fedpareto.core.registry import algorithm_class
+from fedpareto.contract.registry import algorithm_class
 
 ROUNDS = 4
 ALGORITHMS = ("fedavg", "fedpref", "fedmgda-plus", "fedcmoo")

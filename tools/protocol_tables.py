@@ -15,9 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from fedpareto.config.source import field_docs
-from fedpareto.core import registry
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.settings import settings_of
+from fedpareto.contract import registry
 from fedpareto.space.session.agreement import terms_of
 from fedpareto.space.wire import golden, rows
 from fedpareto.space.wire.kinds import Kind, Later, Many, Maybe, Word, spelled
@@ -26,7 +24,9 @@ from fedpareto.space.wire.messages import MESSAGES, Extension, encode
 from fedpareto.space.wire.refusals import Refusal
 from fedpareto.space.wire.schema import OneOf, Record, Struct, entries
 from fedpareto.space.wire.terms import ROWS, Row
-from fedpareto.space.wire.words import FaultKind, Outcome, Reason, Role, Type
+from fedpareto.space.wire.vocabulary import FaultKind, Outcome, Reason, Role, Type
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.settings import settings_of
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "space-protocol.md"
 PART = re.compile(r"(?<=<!-- tables: )(\w+)( -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)

@@ -32,7 +32,7 @@ from safetensors.torch import load_file
 from soak_growth import read_lines
 from soak_parties import Lap, children, environment, federation_lap, started
 
-from fedpareto.experiments.recording import TIMES
+from fedpareto.record.recording import TIMES
 
 SHARE = 0.5
 """Of the undisturbed lap's time: so long a life lasts at most before it is killed."""

@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from fedpareto.api import sweep as sweep
     from fedpareto.api import table as table
     from fedpareto.api import tune as tune
-    from fedpareto.core.consent import allow as allow
-    from fedpareto.core.federation import Federation as Federation
-    from fedpareto.core.registry import make_algorithm as make_algorithm
-    from fedpareto.core.solutions import SolutionSet as SolutionSet
+    from fedpareto.config.errors import UserError as UserError
+    from fedpareto.contract.consent import allow as allow
+    from fedpareto.contract.federation import Federation as Federation
+    from fedpareto.contract.registry import make_algorithm as make_algorithm
+    from fedpareto.contract.solutions import SolutionSet as SolutionSet
     from fedpareto.engines.local import LocalEngine as LocalEngine
-    from fedpareto.errors import UserError as UserError
-    from fedpareto.experiments.result import Result as Result
+    from fedpareto.runs.result import Result as Result
 
 from fedpareto.config.version import VERSION as __version__
 
 _HOMES = {
-    "allow": "fedpareto.core.consent",
+    "allow": "fedpareto.contract.consent",
     "load": "fedpareto.api",
     "run": "fedpareto.api",
     "resume": "fedpareto.api",
     "sweep": "fedpareto.api",
     "table": "fedpareto.api",
     "tune": "fedpareto.api",
-    "Federation": "fedpareto.core.federation",
-    "make_algorithm": "fedpareto.core.registry",
-    "SolutionSet": "fedpareto.core.solutions",
+    "Federation": "fedpareto.contract.federation",
+    "make_algorithm": "fedpareto.contract.registry",
+    "SolutionSet": "fedpareto.contract.solutions",
     "LocalEngine": "fedpareto.engines.local",
-    "UserError": "fedpareto.errors",
-    "Result": "fedpareto.experiments.result",
+    "UserError": "fedpareto.config.errors",
+    "Result": "fedpareto.runs.result",
 }
 
 __all__ = [

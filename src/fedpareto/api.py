@@ -8,25 +8,26 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal
 
-from fedpareto import plugins
+from fedpareto.campaigns import grid
+from fedpareto.campaigns import sweep as sweeps
+from fedpareto.campaigns.grid import Source
+from fedpareto.campaigns.parallel import on_ray
+from fedpareto.campaigns.sweep import Campaign, page_of_summary
+from fedpareto.campaigns.tuning.front import Outcome
 from fedpareto.config import keys as known
+from fedpareto.config import plugins
+from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import build
-from fedpareto.core import consent
-from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.problem import Problem
-from fedpareto.errors import UserError
-from fedpareto.experiments import grid, runner
-from fedpareto.experiments import sweep as sweeps
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.grid import Source
-from fedpareto.experiments.parallel import on_ray
-from fedpareto.experiments.progress import OnRound, tallied
-from fedpareto.experiments.result import Result
-from fedpareto.experiments.spec import NAMED_SECTIONS, SECTIONS
-from fedpareto.experiments.sweep import Campaign, page_of_summary
+from fedpareto.contract import consent
+from fedpareto.contract.algorithm import Algorithm
+from fedpareto.contract.problem import Problem
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.sources import keep_frame
-from fedpareto.tuning.front import Outcome
+from fedpareto.runs import runner
+from fedpareto.runs.progress import OnRound, tallied
+from fedpareto.runs.result import Result
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import NAMED_SECTIONS, SECTIONS
 
 
 def run(
@@ -113,7 +114,7 @@ def tune(spec: Source, out: str | Path, *, grid: str = "", jobs: int = 1, quiet:
 
         outcome = fedpareto.tune({"problem": "convex", "tune": {"search": {"lr": [0.1, 0.2]}}}, "runs/tuned")
     """
-    from fedpareto.tuning import plan, study
+    from fedpareto.campaigns.tuning import plan, study
 
     study.need_optuna()
     if jobs < 1:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from fedpareto.core.federation import Federation
+from fedpareto.contract.federation import Federation
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.recording import TIMES
+from fedpareto.record.recording import TIMES
+from fedpareto.spec.draft import Draft
 
 
 def spec_of(rounds=6, problem="convex", learner=None, **parameters):

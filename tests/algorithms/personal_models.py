@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from small_problems import Labels
 
-from fedpareto.core.federation import Federation
+from fedpareto.contract.federation import Federation
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.secured import Secured
-from fedpareto.core.federation import Federation
-from fedpareto.core.secure_sum import SecureSum
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.wrappers.secured import Secured
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.secure_sum import SecureSum
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Setting
-from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Replies
-from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.contract.algorithm import Setting
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.problem import Objective, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems.convex import Convex

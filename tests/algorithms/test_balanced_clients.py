@@ -11,14 +11,14 @@ from personal_models import CLIENTS, DIFFERENT, FULL_BATCH, LR, SEED, descend, d
 from scipy.optimize import minimize
 from small_problems import setting_of
 
-from fedpareto.algorithms.adafedadam import AdaFedAdam
-from fedpareto.algorithms.fcfl import FCFL
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedmc_plus import FedMCPlus
-from fedpareto.algorithms.fedmdfg import FedMDFG, fair_weights, inequality
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.common_descent.fedmc_plus import FedMCPlus
+from fedpareto.algorithms.common_descent.fedmdfg import FedMDFG, fair_weights, inequality
+from fedpareto.algorithms.fairness.adafedadam import AdaFedAdam
+from fedpareto.algorithms.fairness.fcfl import FCFL
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
 from fedpareto.moo.conflict_averse import conflict_averse_weights
 from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial

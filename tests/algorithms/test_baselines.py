@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedprox import FedProx
-from fedpareto.algorithms.fine_tuning import FineTuned
-from fedpareto.algorithms.local import Local
-from fedpareto.core.federation import Federation
-from fedpareto.core.registry import make_algorithm
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.averaging.fedprox import FedProx
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.algorithms.wrappers.fine_tuning import FineTuned
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import CLIENTS, largest_difference, trial

@@ -8,11 +8,11 @@ import pytest
 import torch
 from small_problems import replies_with, setting_of
 
-from fedpareto.algorithms.cfl import CFL, bipartition
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.federation import Federation
-from fedpareto.core.registry import make_algorithm
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.cfl import CFL, bipartition
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.similarity import cosines
 from fedpareto.problems.convex import Convex

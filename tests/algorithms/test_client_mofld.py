@@ -9,12 +9,12 @@ import pytest
 import torch
 from mofld_runs import spec_of
 
-from fedpareto.algorithms.client_mofld import ClientMOFLD
-from fedpareto.algorithms.mofld import MOFLD
-from fedpareto.errors import UserError
-from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.algorithms.fronts.client_mofld import ClientMOFLD
+from fedpareto.algorithms.fronts.mofld import MOFLD
+from fedpareto.config.errors import UserError
 from fedpareto.moo.updates import ENTRIES
 from fedpareto.problems.convex import Convex
+from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.testing.conformance import CLIENTS, check_algorithm, trial
 
 LATTICE = {"generator": "lattice", "samples": 3, "training_rounds": 2}

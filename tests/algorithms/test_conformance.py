@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedpareto.core.registry import algorithms, make_algorithm
+from fedpareto.contract.registry import algorithms, make_algorithm
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, EXACT, SINGLE, largest_difference, small_problem, trial

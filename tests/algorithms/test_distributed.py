@@ -9,13 +9,13 @@ import pytest
 import torch
 from secure_rounds import MASKED, played
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.private import protected
-from fedpareto.algorithms.secured import secured
-from fedpareto.core.privacy import Privacy
-from fedpareto.core.registry import make_algorithm
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.wrappers.private import protected
+from fedpareto.algorithms.wrappers.secured import secured
+from fedpareto.config.errors import UserError
+from fedpareto.contract.privacy import Privacy
+from fedpareto.contract.registry import make_algorithm
+from fedpareto.spec.draft import Draft
 
 
 def distributed(sums=MASKED, **values):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.dsfl import DSFL
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.local import Local
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.algorithms.without_server.dsfl import DSFL
+from fedpareto.config.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import CLIENTS, largest_difference, trial
 

@@ -12,20 +12,20 @@ import torch
 from torch.nn.functional import softplus
 
 import fedpareto
-from fedpareto.algorithms.agnosticfair import AgnosticFair, squared_covariance
-from fedpareto.algorithms.fairbatch import Shares
-from fedpareto.algorithms.fairfed import FairFed
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedfb import FedFB
-from fedpareto.algorithms.lft_ensemble import LFTEnsemble
-from fedpareto.algorithms.lft_fedavg import LFTFedAvg
-from fedpareto.core.algorithm import Setting
-from fedpareto.core.federation import Federation, setting_of
-from fedpareto.core.groups import Comparison, cells, differences
-from fedpareto.core.messages import Replies
-from fedpareto.core.problem import Objective
-from fedpareto.core.registry import make_algorithm
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.fairness.agnosticfair import AgnosticFair, squared_covariance
+from fedpareto.algorithms.fairness.fairbatch import Shares
+from fedpareto.algorithms.fairness.fairfed import FairFed
+from fedpareto.algorithms.fairness.fedfb import FedFB
+from fedpareto.algorithms.fairness.lft_ensemble import LFTEnsemble
+from fedpareto.algorithms.fairness.lft_fedavg import LFTFedAvg
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import Setting
+from fedpareto.contract.federation import Federation, setting_of
+from fedpareto.contract.groups import Comparison, cells, differences
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.problem import Objective
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.fairness.schema import TableSchema

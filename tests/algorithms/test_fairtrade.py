@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.fairfed import FairFed
-from fedpareto.algorithms.fairtrade import STEPS, WORST, FairTrade, Penalised, measured
-from fedpareto.core.groups import Comparison
-from fedpareto.errors import UserError
+from fedpareto.algorithms.fairness.fairfed import FairFed
+from fedpareto.algorithms.fairness.fairtrade import STEPS, WORST, FairTrade, Penalised, measured
+from fedpareto.config.errors import UserError
+from fedpareto.contract.groups import Comparison
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo import bayesian
 from fedpareto.problems.synthetic import Synthetic

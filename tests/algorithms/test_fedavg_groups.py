@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedavg_groups import FedAvgGroups
-from fedpareto.algorithms.local import Local
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.fedavg_groups import FedAvgGroups
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import CLIENTS, trial
 

@@ -11,15 +11,15 @@ from small_problems import Labels, Twins
 from test_fsmgda import FULL_BATCH, distance_to_pareto_set, goals_of
 
 import fedpareto
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedcmoo import FedCMOO, FedCMOOPref
-from fedpareto.algorithms.fsmgda import FSMGDA
-from fedpareto.core.federation import Federation
-from fedpareto.core.registry import make_algorithm
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.common_descent.fedcmoo import FedCMOO, FedCMOOPref
+from fedpareto.algorithms.common_descent.fsmgda import FSMGDA
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.compression import near_square, restore
 from fedpareto.moo.epo import adjustments
@@ -287,7 +287,7 @@ def test_the_preference_can_be_set_from_the_command_line():
 
 
 def test_a_learner_without_gradients_says_so():
-    from fedpareto.core.learner import Learner
+    from fedpareto.contract.learner import Learner
 
     class Other(Learner):
         def train(self, clients, model, weights, pull=None):

@@ -11,14 +11,14 @@ import pytest
 import torch
 from small_problems import Labels, setting_of
 
-from fedpareto.algorithms import few
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedfew import FedFew
-from fedpareto.algorithms.ifca import IFCA
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
-from fedpareto.core.registry import make_algorithm
-from fedpareto.errors import UserError
+from fedpareto.algorithms._shared import few_models
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.fedfew import FedFew
+from fedpareto.algorithms.clustered.ifca import IFCA
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.set_scalarise import set_weights, smooth_tchebycheff_set
 from fedpareto.problems.convex import Convex
@@ -243,7 +243,7 @@ def test_absent_clients_keep_their_last_choice():
 def test_distinct_beginnings_are_shuffles_of_each_tensor():
     problem = Labels(rows=20)
     setting = Federation.create(problem, 3, 0, "dirichlet").setting(problem, 5)
-    models = few.distinct_start(setting, 3)
+    models = few_models.distinct_start(setting, 3)
     assert torch.equal(models[0], setting.initial)
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert not torch.equal(models[one], models[other])
@@ -252,9 +252,9 @@ def test_distinct_beginnings_are_shuffles_of_each_tensor():
 
 
 def test_a_beginning_without_randomness_gets_some():
-    models = few.distinct_start(setting_of(range(2), Layout.of({"weight": (1000,)})), 3)
+    models = few_models.distinct_start(setting_of(range(2), Layout.of({"weight": (1000,)})), 3)
     assert models[0].abs().max() == 0
-    assert models[1:].std(dim=1).numpy() == pytest.approx([few.SPREAD] * 2, rel=0.1)
+    assert models[1:].std(dim=1).numpy() == pytest.approx([few_models.SPREAD] * 2, rel=0.1)
     assert not torch.equal(models[1], models[2])
 
 

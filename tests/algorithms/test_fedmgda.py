@@ -10,18 +10,18 @@ import pytest
 import torch
 from small_problems import setting_of
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedavg_n import FedAvgN
-from fedpareto.algorithms.fedmgda import FedMGDA
-from fedpareto.algorithms.fedmgda_plus import FedMGDAPlus
-from fedpareto.algorithms.fedprox import FedProx
-from fedpareto.algorithms.mgda_prox import MGDAProx
-from fedpareto.core.algorithm import participants
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
-from fedpareto.core.privacy import Privacy
-from fedpareto.core.registry import make_algorithm, protected
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.averaging.fedavg_n import FedAvgN
+from fedpareto.algorithms.averaging.fedprox import FedProx
+from fedpareto.algorithms.common_descent.fedmgda import FedMGDA
+from fedpareto.algorithms.common_descent.fedmgda_plus import FedMGDAPlus
+from fedpareto.algorithms.common_descent.mgda_prox import MGDAProx
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import participants
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.privacy import Privacy
+from fedpareto.contract.registry import make_algorithm, protected
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.fairness import share_improved
 from fedpareto.problems.convex import Convex

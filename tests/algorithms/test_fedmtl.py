@@ -9,14 +9,14 @@ import pytest
 import torch
 from small_problems import replies_with, setting_of
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedmtl import FedMTL, beginning, reordered, task_layers
-from fedpareto.algorithms.local import Local
-from fedpareto.core.federation import Federation
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.personal.fedmtl import FedMTL, beginning, reordered, task_layers
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.multitask.digits import DigitPairs
+from fedpareto.spec.draft import Draft
 from fedpareto.tensors import rng
 from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial

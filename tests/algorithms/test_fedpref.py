@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedpref import FedPref, FedPrefWeighting, bipartition, similarities, top_entries
-from fedpareto.algorithms.local import Local
-from fedpareto.core.federation import Federation
-from fedpareto.core.registry import make_algorithm
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.fedpref import FedPref, FedPrefWeighting, bipartition, similarities, top_entries
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from fedpareto.algorithms.fedpref import FedPref
-from fedpareto.algorithms.fedpref_public import FedPrefPublic
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
+from fedpareto.algorithms.clustered.fedpref import FedPref
+from fedpareto.algorithms.clustered.fedpref_public import FedPrefPublic
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import largest_difference, trial
 

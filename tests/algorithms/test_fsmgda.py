@@ -7,12 +7,12 @@ import pytest
 import torch
 from small_problems import Twins
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fsmgda import FSMGDA
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
-from fedpareto.core.registry import make_algorithm
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.common_descent.fsmgda import FSMGDA
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.min_norm import min_norm_weights
 from fedpareto.problems.convex import Convex

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.dmoead import DMOEAD
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedpref import FedPrefWeighting
-from fedpareto.algorithms.gossip_fedavg import GossipFedAvg
-from fedpareto.algorithms.gossip_fedpref import GossipFedPref
-from fedpareto.algorithms.local import Local
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
-from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.fedpref import FedPrefWeighting
+from fedpareto.algorithms.fronts.dmoead import DMOEAD
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.algorithms.without_server.gossip_fedavg import GossipFedAvg
+from fedpareto.algorithms.without_server.gossip_fedpref import GossipFedPref
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
 from fedpareto.problems.convex import Convex
+from fedpareto.runs import runner
+from fedpareto.spec.draft import Draft
 from fedpareto.testing.conformance import CLIENTS, largest_difference, trial
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from small_problems import Labels, setting_of
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fine_tuning import FineTuned
-from fedpareto.algorithms.heterofl import HeteroFL
-from fedpareto.algorithms.private import protected
-from fedpareto.core.messages import Replies
-from fedpareto.core.privacy import Privacy
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.averaging.heterofl import HeteroFL
+from fedpareto.algorithms.wrappers.fine_tuning import FineTuned
+from fedpareto.algorithms.wrappers.private import protected
+from fedpareto.config.errors import UserError
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.privacy import Privacy
 from fedpareto.networks.mlp import MLP
 from fedpareto.tensors.widths import slice_of
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, People, largest_difference, trial

@@ -13,17 +13,17 @@ import torch
 from personal_models import NETWORK
 from small_problems import replies_with, setting_of
 
-from fedpareto.algorithms.cfl import CFL
-from fedpareto.algorithms.fedpref import FedPref, similarities
-from fedpareto.core.messages import Replies, beginnings, taken
-from fedpareto.core.registry import algorithms, make_algorithm
-from fedpareto.errors import UserError
-from fedpareto.experiments import engines
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.fleet.policy import Policy
+from fedpareto.algorithms.clustered.cfl import CFL
+from fedpareto.algorithms.clustered.fedpref import FedPref, similarities
+from fedpareto.clock.policy import Policy
+from fedpareto.config.errors import UserError
+from fedpareto.contract.messages import Replies, beginnings, taken
+from fedpareto.contract.registry import algorithms, make_algorithm
 from fedpareto.moo.min_norm import project_to_simplex
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
 from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import gap, small_problem, trial
 from little_work import LITTLE_WORK
@@ -313,7 +313,7 @@ def test_a_pulled_client_is_known_by_the_model_that_it_sent_however_late():
     """It goes on from that model, so a server that shortened a late update would know another one."""
     devices = {"kind": "equal", "speed": [1e9, 3e8, 1e8, 1e7, 1e6]}
     spec = spec_of("fedamp", {"kind": "asynchronous"}, devices, 25)
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         experiment = run(spec, engine)
         assert max(row.get("staleness", 0) for row in experiment.recorder.history) > 1
         state = experiment.states[0]
@@ -376,7 +376,7 @@ def test_fedpref_with_one_reply_in_a_round_is_not_local_training_and_finds_the_g
 
     for name in ("fedpref", "local"):
         spec = spec_of(name, "asynchronous", "lognormal", 130, 12, groups, **problem)
-        with engines.opened(spec) as engine:
+        with backends.opened(spec) as engine:
             experiment = run(spec, engine, watch if name == "fedpref" else lambda state: None)
             sent = engine.models(0, spec.algorithm.solutions(experiment.states[0]))
             models[name] = torch.stack([sent[client] for client in range(12)])

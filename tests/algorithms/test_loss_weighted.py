@@ -9,13 +9,13 @@ import pytest
 import torch
 from small_problems import Labels, setting_of
 
-from fedpareto.algorithms.afl import AFL
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.q_fedavg import QFedAvg
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
-from fedpareto.core.registry import make_algorithm
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.fairness.afl import AFL
+from fedpareto.algorithms.fairness.q_fedavg import QFedAvg
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.scalarise import SCALARISATIONS
 from fedpareto.problems.convex import Convex

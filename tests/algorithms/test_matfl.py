@@ -6,11 +6,11 @@ import pytest
 import torch
 from small_problems import replies_with, setting_of
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.local import Local
-from fedpareto.algorithms.matfl import MaTFL, soft_weights, voting_weights
-from fedpareto.core.federation import Federation
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.algorithms.personal.matfl import MaTFL, soft_weights, voting_weights
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
 from fedpareto.problems.convex import Convex
 from fedpareto.tensors.layout import Layout
 from fedpareto.testing.conformance import largest_difference, trial

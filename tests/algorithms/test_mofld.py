@@ -12,16 +12,16 @@ import torch
 from mofld_runs import EXACT, engine_for, linear_support, spec_of
 from test_fsmgda import FULL_BATCH
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedpref import FedPref
-from fedpareto.algorithms.local import Local
-from fedpareto.algorithms.mofld import MOFLD
-from fedpareto.core.federation import Federation
-from fedpareto.experiments.runner import start
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.fedpref import FedPref
+from fedpareto.algorithms.fronts.mofld import MOFLD
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.contract.federation import Federation
 from fedpareto.moo.preferences import equidistant
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
-from fedpareto.report import reading
+from fedpareto.record import reading
+from fedpareto.runs.runner import start
 from fedpareto.tensors.rows import Rows
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, trial
 

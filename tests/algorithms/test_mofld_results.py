@@ -13,21 +13,21 @@ import safetensors.torch
 import torch
 from mofld_runs import engine_for, rows, spec_of
 
-from fedpareto.algorithms.fine_tuning import FineTuned
-from fedpareto.algorithms.local import Local
-from fedpareto.algorithms.mofld import MOFLD
-from fedpareto.core.algorithm import small_setting
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Replies
-from fedpareto.core.problem import Objective
-from fedpareto.errors import UserError
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
+from fedpareto.algorithms.fronts.mofld import MOFLD
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.algorithms.wrappers.fine_tuning import FineTuned
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.algorithm import small_setting
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.problem import Objective
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.page.comparison import write_comparison
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
-from fedpareto.report import reading
+from fedpareto.record import reading
+from fedpareto.runs.runner import resume, start
 from fedpareto.testing.conformance import trial
 
 # -- who measures ------------------------------------------------------------------------------------------------------

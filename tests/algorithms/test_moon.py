@@ -8,13 +8,13 @@ import pytest
 import torch
 from personal_models import CLIENTS, SEED
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.moon import MOON
-from fedpareto.core.federation import Federation
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.averaging.moon import MOON
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.spec.draft import Draft
 from fedpareto.tensors.rows import Batch
 from fedpareto.testing.conformance import largest_difference, trial
 

@@ -9,18 +9,18 @@ import pytest
 import torch
 from personal_models import CLIENTS, DIFFERENT, FULL_BATCH, LR, NETWORK, STEPS, descend, distance, kept, optima, rows
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.feddyn import FedDyn
-from fedpareto.algorithms.fedopt import FedAdam, FedAvgM, FedYogi
-from fedpareto.algorithms.fedper import FedPer
-from fedpareto.algorithms.fedprox import FedProx
-from fedpareto.algorithms.fesem import FeSEM
-from fedpareto.algorithms.local import Local
-from fedpareto.algorithms.per_fedavg import PerFedAvg, halves
-from fedpareto.algorithms.pfedme import PFedMe
-from fedpareto.algorithms.scaffold import Scaffold
-from fedpareto.core.federation import Federation
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.averaging.feddyn import FedDyn
+from fedpareto.algorithms.averaging.fedopt import FedAdam, FedAvgM, FedYogi
+from fedpareto.algorithms.averaging.fedprox import FedProx
+from fedpareto.algorithms.averaging.scaffold import Scaffold
+from fedpareto.algorithms.clustered.fesem import FeSEM
+from fedpareto.algorithms.personal.fedper import FedPer
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.algorithms.personal.per_fedavg import PerFedAvg, halves
+from fedpareto.algorithms.personal.pfedme import PFedMe
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
 from fedpareto.learners.supervised import Supervised
 from fedpareto.tensors.rows import Batch
 from fedpareto.testing.conformance import largest_difference, trial

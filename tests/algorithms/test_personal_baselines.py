@@ -25,20 +25,20 @@ from personal_models import (
     sizes,
 )
 
-from fedpareto.algorithms.apfl import APFL
-from fedpareto.algorithms.ditto import Ditto
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedmgda_plus import FedMGDAPlus
-from fedpareto.algorithms.fedrep import FedRep
-from fedpareto.algorithms.local import Local
-from fedpareto.core.clients import Clients
-from fedpareto.core.federation import Federation
-from fedpareto.core.privacy import Privacy
-from fedpareto.core.registry import make_algorithm, protected
-from fedpareto.errors import UserError
-from fedpareto.experiments.spec_values import check_losses
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.common_descent.fedmgda_plus import FedMGDAPlus
+from fedpareto.algorithms.personal.apfl import APFL
+from fedpareto.algorithms.personal.ditto import Ditto
+from fedpareto.algorithms.personal.fedrep import FedRep
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.config.errors import UserError
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.privacy import Privacy
+from fedpareto.contract.registry import make_algorithm, protected
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
+from fedpareto.spec.checks import check_losses
 from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rng import Addresses
 from fedpareto.testing.conformance import largest_difference, trial

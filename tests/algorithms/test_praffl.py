@@ -17,16 +17,16 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import fedpareto
-from fedpareto.algorithms.fedpref import FedPref
-from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.core.conditioned import tolerances
-from fedpareto.core.federation import Federation
-from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.core.registry import make_algorithm
+from fedpareto.algorithms.clustered.fedpref import FedPref
+from fedpareto.algorithms.fronts.praffl import PraFFL
+from fedpareto.config.errors import UserError
+from fedpareto.contract.conditioned import tolerances
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.problem import Objective, SupervisedProblem
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.problems.convex import Convex

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.cfl import CFL
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedpref import FedPref
-from fedpareto.algorithms.private import Private, protected
-from fedpareto.core.algorithm import State, participants, small_setting
-from fedpareto.core.messages import places
-from fedpareto.core.privacy import Exposure, Privacy, epsilon
-from fedpareto.core.registry import make_algorithm
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft, load
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.cfl import CFL
+from fedpareto.algorithms.clustered.fedpref import FedPref
+from fedpareto.algorithms.wrappers.private import Private, protected
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import State, participants, small_setting
+from fedpareto.contract.messages import places
+from fedpareto.contract.privacy import Exposure, Privacy, epsilon
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.problems.convex import Convex
+from fedpareto.spec.draft import Draft, load
 from fedpareto.tensors.rng import Addresses
 from fedpareto.testing.conformance import (
     ALGORITHM_CHECKS,

@@ -19,10 +19,10 @@ from personal_models import (
     rows,
 )
 
-from fedpareto.algorithms.fedamp import FedAMP, squared_distances
-from fedpareto.algorithms.local import Local
-from fedpareto.algorithms.mocha import MOCHA, learned_relation, mean_relation
-from fedpareto.core.federation import Federation
+from fedpareto.algorithms.personal.fedamp import FedAMP, squared_distances
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.algorithms.personal.mocha import MOCHA, learned_relation, mean_relation
+from fedpareto.contract.federation import Federation
 from fedpareto.testing.conformance import largest_difference, trial
 
 # -- FedAMP --------------------------------------------------------------------------------------------------------

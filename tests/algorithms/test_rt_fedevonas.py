@@ -10,9 +10,9 @@ import pytest
 import torch
 from small_problems import Labels
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.rt_fedevonas import RTFedEvoNAS
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.fronts.rt_fedevonas import RTFedEvoNAS
+from fedpareto.config.errors import UserError
 from fedpareto.moo import choices
 from fedpareto.tensors.widths import cost_of, slice_of
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, largest_difference, trial

@@ -10,11 +10,11 @@ import pytest
 import torch
 from personal_models import CLIENTS, SEED, kept
 
-from fedpareto.algorithms.private import protected
-from fedpareto.algorithms.safe import CHOSEN, OWN, SHARES
-from fedpareto.core.federation import Federation
-from fedpareto.core.privacy import Privacy
-from fedpareto.core.registry import make_algorithm
+from fedpareto.algorithms.wrappers.private import protected
+from fedpareto.algorithms.wrappers.safe import CHOSEN, OWN, SHARES
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.privacy import Privacy
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.problems.convex import Convex
 from fedpareto.tensors.rows import Rows
 from fedpareto.testing.conformance import trial

@@ -9,19 +9,19 @@ import pytest
 import torch
 from secure_rounds import CLIENTS, MASKED, engine_of, played
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedavg_n import FedAvgN
-from fedpareto.algorithms.private import protected
-from fedpareto.algorithms.secured import LEAST, Secured, secured
-from fedpareto.core import registry
-from fedpareto.core.messages import Tasks
-from fedpareto.core.privacy import Privacy
-from fedpareto.core.registry import make_algorithm
-from fedpareto.core.secure_sum import SecureSum
-from fedpareto.errors import QuorumLost, UserError
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.draft import Draft
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.averaging.fedavg_n import FedAvgN
+from fedpareto.algorithms.wrappers.private import protected
+from fedpareto.algorithms.wrappers.secured import LEAST, Secured, secured
+from fedpareto.config.errors import QuorumLost, UserError
+from fedpareto.contract import registry
+from fedpareto.contract.messages import Tasks
+from fedpareto.contract.privacy import Privacy
+from fedpareto.contract.registry import make_algorithm
+from fedpareto.contract.secure_sum import SecureSum
 from fedpareto.problems.convex import Convex
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.spec.draft import Draft
 from fedpareto.testing import conformance
 from fedpareto.testing.conformance import ALGORITHM_CHECKS, largest_difference, trial
 from little_work import LITTLE_WORK

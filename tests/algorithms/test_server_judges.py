@@ -12,11 +12,11 @@ from scipy.stats import rankdata
 from small_problems import setting_of
 
 import fedpareto
-from fedpareto.algorithms.fair_fate import FairFate
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedval import FedVal, ranks
-from fedpareto.core.messages import Replies
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.fairness.fair_fate import FairFate
+from fedpareto.algorithms.fairness.fedval import FedVal, ranks
+from fedpareto.config.errors import UserError
+from fedpareto.contract.messages import Replies
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.tensors.layout import Layout

@@ -10,12 +10,12 @@ import torch
 from personal_models import CLIENTS, SEED
 from test_safe import WITHOUT, Validated
 
-from fedpareto.algorithms.ladder import FACTORS, PILOT
-from fedpareto.algorithms.safe import CHOSEN, OWN
-from fedpareto.algorithms.stepped import FACTOR, REGRET, stepped
-from fedpareto.core.algorithm import small_setting
-from fedpareto.core.federation import Federation
-from fedpareto.core.registry import make_algorithm
+from fedpareto.algorithms.wrappers.ladder import FACTORS, PILOT
+from fedpareto.algorithms.wrappers.safe import CHOSEN, OWN
+from fedpareto.algorithms.wrappers.stepped import FACTOR, REGRET, stepped
+from fedpareto.contract.algorithm import small_setting
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.testing import check_algorithm
 from fedpareto.testing.conformance import trial
 
@@ -71,9 +71,9 @@ def test_each_client_of_personal_models_takes_the_step_that_a_plain_loop_finds(n
 
 
 def test_with_the_factor_1_everywhere_it_is_the_algorithm_itself(monkeypatch):
-    monkeypatch.setattr("fedpareto.algorithms.ladder.FACTORS", (1.0, 1.0, 1.0))
+    monkeypatch.setattr("fedpareto.algorithms.wrappers.ladder.FACTORS", (1.0, 1.0, 1.0))
     for name in ("fedpref", "fedavg", "scaffold", "q-fedavg"):
-        monkeypatch.setattr("fedpareto.algorithms.stepped.FACTORS", (1.0, 1.0, 1.0))
+        monkeypatch.setattr("fedpareto.algorithms.wrappers.stepped.FACTORS", (1.0, 1.0, 1.0))
         assert np.allclose(models(run(of(name))), models(run(make_algorithm(name))), atol=1e-9)
 
 

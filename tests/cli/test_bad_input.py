@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import start
+from fedpareto.config.interrupts import Stopped
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.runs.runner import start
+from fedpareto.spec.draft import Draft
 
 QUICK = ("--problem", "convex", "--clients", "4", "--rounds", "3", "--set", "threads=1", "--set", "chunk=4")
 

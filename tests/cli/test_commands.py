@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fedpareto.cli import completion
+from fedpareto.clock.policy import Policy
 from fedpareto.config.parameters import field_names
-from fedpareto.core import registry
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import load
-from fedpareto.fleet.policy import Policy
+from fedpareto.contract import registry
 from fedpareto.report.axes import OVER
+from fedpareto.spec import backends
+from fedpareto.spec.draft import load
 
 QUICK = ("--problem", "convex", "--clients", "4", "--rounds", "3", "--set", "threads=1", "--set", "chunk=4")
 
@@ -36,7 +36,7 @@ def test_unnamed_runs_get_folders_of_their_own(fedpareto: Callable[..., Any], tm
 
 
 def test_unnamed_runs_that_begin_at_once_do_not_meet(tmp_path: Path) -> None:
-    from fedpareto.files import free_folder
+    from fedpareto.config.files import free_folder
 
     found: list[Path] = []
     threads = [threading.Thread(target=lambda: found.append(free_folder(tmp_path, "run"))) for _ in range(20)]
@@ -178,7 +178,7 @@ def test_flags_say_for_whom_a_round_waits_and_who_is_asked(fedpareto: Callable[.
 
 
 def test_words_that_a_shell_completes_are_those_that_there_are() -> None:
-    assert completion.engine_names() == engines.names()
+    assert completion.engine_names() == backends.names()
     assert completion.OVER == OVER
 
 

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.problems.data import catalogue
 
 with warnings.catch_warnings():

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedpareto.report import gains, reading
+from fedpareto.record import reading
+from fedpareto.report import gains
 from fedpareto.report.comparison import comparison
 
 

@@ -18,8 +18,9 @@ from typer.main import get_command
 from fedpareto.cli import app, completion, data, lists
 from fedpareto.cli.completion import SCRIPTS, candidates, names_of
 from fedpareto.config import described
-from fedpareto.core import registry
-from fedpareto.report import across, likeness, reading, terminal
+from fedpareto.contract import registry
+from fedpareto.record import reading
+from fedpareto.report import across, likeness, terminal
 from fedpareto.report.comparison import comparison
 
 QUICK = ("--problem", "convex", "--clients", "3", "--rounds", "1", "--set", "threads=1", "--set", "chunk=8", "-q")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedpareto.experiments import matrix
+from fedpareto.campaigns import matrix
 
 TEXT = """
 problem: convex

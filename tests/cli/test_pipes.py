@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.files import read_json
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import read_json
+from fedpareto.spec.draft import Draft
 from processes import run
 
 

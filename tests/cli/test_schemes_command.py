@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
-from fedpareto.experiments.draft import Draft
 from fedpareto.space.missions.schemes import SCHEMES
+from fedpareto.spec.draft import Draft
 
 
 def test_all_are_listed_with_paper_and_difference(fedpareto):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedpareto.experiments.draft import Draft
 from fedpareto.space.session.simulated import agreement_of
 from fedpareto.space.wire import golden
 from fedpareto.space.wire.messages import encode
+from fedpareto.spec.draft import Draft
 
 MISSION = """
 algorithm: fedavg

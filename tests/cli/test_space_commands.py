@@ -139,7 +139,7 @@ def test_a_narrow_terminal_cuts_no_digest(fedpareto, monkeypatch):
 
 
 def test_a_rehearsal_without_a_global_model_does_not_print_the_digest_of_nothing():
-    from fedpareto.cli.space_rehearse import _model
+    from fedpareto.space.cli.rehearse import _model
 
     assert _model(golden.every()["global"].model_digest.hex()).startswith("global model b1290cd4")
     assert "learn alone" in _model("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedpareto.experiments import sweep
+from fedpareto.campaigns import sweep
 
 TEXT = """
 problem: convex

@@ -11,10 +11,10 @@ import pytest
 from typer.main import get_command
 
 from fedpareto.cli import app
-from fedpareto.core import registry
-from fedpareto.core.algorithm import Taxonomy
-from fedpareto.core.taxonomy import BOXES, COMPARISON, LEVELS, OUTSIDE, occupants, outsiders
-from fedpareto.fleet.selection import Selection
+from fedpareto.clock.selection import Selection
+from fedpareto.contract import registry
+from fedpareto.contract.algorithm import Taxonomy
+from fedpareto.contract.taxonomy import BOXES, COMPARISON, LEVELS, OUTSIDE, occupants, outsiders
 
 
 def test_boxes_are_those_of_section_2_2():

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from fedpareto.experiments.draft import Draft
-from fedpareto.tuning import grids
-from fedpareto.tuning.space import Space
+from fedpareto.campaigns.tuning import grids
+from fedpareto.campaigns.tuning.space import Space
+from fedpareto.spec.draft import Draft
 
 HEAD = """
 problem: convex

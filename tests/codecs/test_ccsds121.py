@@ -8,7 +8,7 @@ import pytest
 
 from fedpareto.codecs import CodecError, ccsds121
 from fedpareto.codecs.ccsds121 import Format
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 FLAGS = imagecodecs.AEC.FLAG
 

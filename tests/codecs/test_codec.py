@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedpareto.codecs import Codec, CodecError, ErrorFeedback
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 WORDS = [
     f"{kind}{coder}"

@@ -27,7 +27,7 @@ import fedpareto
 from fedpareto.cli import app
 from fedpareto.cli.completion import candidates
 from fedpareto.config import keys
-from fedpareto.experiments.draft import Draft
+from fedpareto.spec.draft import Draft
 from fedpareto.page import form_worker
 
 def refused(values):

@@ -6,12 +6,12 @@ from typing import Literal
 
 import pytest
 
-from fedpareto.algorithms.fedpref import FedPref, FedPrefClustering
-from fedpareto.algorithms.fedprox import FedProx
+from fedpareto.algorithms.averaging.fedprox import FedProx
+from fedpareto.algorithms.clustered.fedpref import FedPref, FedPrefClustering
+from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import build, parse_value, to_plain
 from fedpareto.config.source import field_docs
-from fedpareto.core.registry import algorithms, problems
-from fedpareto.errors import UserError
+from fedpareto.contract.registry import algorithms, problems
 
 
 @dataclass(frozen=True)

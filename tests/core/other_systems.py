@@ -18,7 +18,7 @@ GIGABYTES = 6
 def become_windows() -> None:
     import fcntl
 
-    import fedpareto.files
+    import fedpareto.config.files
 
     msvcrt = types.ModuleType("msvcrt")
     msvcrt.LK_NBLCK, msvcrt.LK_UNLCK = 2, 0
@@ -44,7 +44,7 @@ def become_windows() -> None:
     for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGUSR2"):
         delattr(signal, name)
     _without_open_files()
-    fedpareto.files.WINDOWS = True
+    fedpareto.config.files.WINDOWS = True
 
 
 def _without_open_files() -> None:

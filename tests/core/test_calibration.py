@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from fedpareto.core.calibration import COLDEST, HOTTEST, inverse_temperature
+from fedpareto.contract.calibration import COLDEST, HOTTEST, inverse_temperature
 
 
 def drawn(temperature: float, rows: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,15 +9,14 @@ import warnings
 import pytest
 
 import fedpareto
-from fedpareto import cluster
-from fedpareto.core import consent
-from fedpareto.errors import UserError
-from fedpareto.experiments import ray
-from fedpareto.experiments.draft import Draft
+from fedpareto.config.errors import UserError
+from fedpareto.contract import consent
 from fedpareto.page import form_worker
 from fedpareto.problems.fairness import databases
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.morl.gym_environment import GymEnvironment
+from fedpareto.ray import backend, cluster
+from fedpareto.spec.draft import Draft
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -143,7 +142,7 @@ def test_a_cluster_that_only_a_file_names_is_not_asked(tmp_path, monkeypatch):
     ).finish()
 
     def open_it():
-        with ray.Ray().opened(spec, None, None):
+        with backend.Ray().opened(spec, None, None):
             raise AssertionError
 
     monkeypatch.setattr(cluster, "connected", refuse)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedpareto.errors import UnknownName
+from fedpareto.config.errors import UnknownName
 
 ALGORITHMS = ("fedavg", "fedmgda", "fedmgda-plus", "fedmgda+ft", "fedmgda-plus+ft", "q-fedavg")
 

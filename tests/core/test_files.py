@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import fedpareto
-from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.files import cut, for_writing, must_hold_no_links, write_atomically
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import cut, for_writing, must_hold_no_links, write_atomically
+from fedpareto.runs import runner
+from fedpareto.spec.draft import Draft
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 import fedpareto
-from fedpareto.core.names import by_client, client_of
-from fedpareto.errors import BadPreference, UserError
-from fedpareto.experiments.draft import Draft
+from fedpareto.config.errors import BadPreference, UserError
+from fedpareto.contract.names import by_client, client_of
 from fedpareto.problems.fairness.data_report import data_report
+from fedpareto.spec.draft import Draft
 
 NAMES = ["north", "south, east", "west"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedpareto
-from fedpareto.files import python
+from fedpareto.config.files import python
 
 FILES = sorted(Path(fedpareto.__file__).parent.rglob("*.py"))
 MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "jsonpickle"}

@@ -14,11 +14,11 @@ import pytest
 import torch
 from other_systems import GIGABYTES
 
-from fedpareto import files
+from fedpareto.config import files
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import Lock, need_posix, quoted, write_atomically
 from fedpareto.engines import memory
-from fedpareto.errors import UserError
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.files import Lock, need_posix, quoted, write_atomically
+from fedpareto.record.checkpoint import Checkpoint
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -68,7 +68,7 @@ def test_runs_resume_show_and_compare_need_nothing_that_windows_lacks(tmp_path):
 def test_a_lock_is_held_once_and_free_after_its_process_was_killed(tmp_path):
     path = tmp_path / ".lock"
     code = (
-        "import sys; from pathlib import Path; from fedpareto.files import Lock\n"
+        "import sys; from pathlib import Path; from fedpareto.config.files import Lock\n"
         "lock = Lock(Path(sys.argv[1])); print(lock.take(), flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedpareto.core.algorithm import participant_count
+from fedpareto.contract.algorithm import participant_count
 
 
 @pytest.mark.parametrize(

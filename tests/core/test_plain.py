@@ -13,18 +13,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fedpareto
-from fedpareto.core import solutions
-from fedpareto.core.environment import Actions, TensorEnvironment
-from fedpareto.core.federation import Federation
-from fedpareto.core.plain import logistic_regression, plain_points
+from fedpareto.contract import solutions
+from fedpareto.contract.environment import Actions, TensorEnvironment
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.plain import logistic_regression, plain_points
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.images_text.images import ImageProblem
 from fedpareto.problems.images_text.texts import Shakespeare
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.problems.multitask.digits import DigitPairs
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.record.reading import load
 from fedpareto.report.comparison import comparison
-from fedpareto.report.reading import load
 from fedpareto.tensors.rows import Rows
 
 ENGINE = {"threads": 1, "chunk": 3}

@@ -6,8 +6,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from fedpareto.core import registry
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract import registry
 
 
 @pytest.fixture
@@ -40,11 +40,12 @@ def test_a_package_that_is_gone_stops_only_those_who_ask_for_it(offers):
 
 def test_a_name_that_is_not_the_classes_own_or_is_taken_is_said_when_it_is_asked_for(offers):
     offers(
-        point("average", "fedpareto.algorithms.fedavg:FedAvg"), point("fedavg", "fedpareto.algorithms.fedavg:FedAvg")
+        point("average", "fedpareto.algorithms.averaging.fedavg:FedAvg"),
+        point("fedavg", "fedpareto.algorithms.averaging.fedavg:FedAvg"),
     )
     with pytest.raises(UserError, match="is called 'fedavg', not 'average'"):
         registry.make_algorithm("average")
-    assert registry.algorithms()["fedavg"].__module__ == "fedpareto.algorithms.fedavg"
+    assert registry.algorithms()["fedavg"].__module__ == "fedpareto.algorithms.averaging.fedavg"
     assert any("a name of fedpareto's own" in why for why in registry.broken())
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.core.algorithm import model_sized, small_setting
-from fedpareto.core.messages import Replies
-from fedpareto.core.registry import make_algorithm
-from fedpareto.core.traffic import Traffic, added_up, traffic
+from fedpareto.contract.algorithm import model_sized, small_setting
+from fedpareto.contract.messages import Replies
+from fedpareto.contract.registry import make_algorithm
+from fedpareto.contract.traffic import Traffic, added_up, traffic
 
 N, K, D = 5, 3, 7
 

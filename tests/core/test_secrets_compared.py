@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import fedpareto
-from fedpareto.page.guard import Guard
-from fedpareto.serving.gate import Gate
+from fedpareto.page.access import Guard
+from fedpareto.serve.request_checks import Gate
 
 SECRET = re.compile(r"token|bearer|password|cookie", re.IGNORECASE)
 

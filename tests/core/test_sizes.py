@@ -14,16 +14,16 @@ import pandas
 import pytest
 import torch
 
-from fedpareto import limits
-from fedpareto.errors import UserError
-from fedpareto.experiments import spec_yaml
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.files import read_bytes, read_json
+from fedpareto.config import limits
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import read_bytes, read_json
 from fedpareto.inputs.dialect import Sent
 from fedpareto.problems import data
 from fedpareto.problems.fairness import reading
-from fedpareto.serving import images, tables
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.serve import images, tables
 from fedpareto.space.session.keeping import Saved
+from fedpareto.spec import yaml_file
 
 ROWS = b"age,hired\n" + b"20,yes\n" * 400_000
 
@@ -54,7 +54,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path):
 def test_a_spec_that_would_take_minutes_is_refused(text, said, tmp_path):
     (tmp_path / "spec.yaml").write_text(text)
     with pytest.raises(UserError, match=said):
-        spec_yaml.read(tmp_path / "spec.yaml")
+        yaml_file.read(tmp_path / "spec.yaml")
 
 
 def test_a_text_of_json_is_read_up_to_its_limit(tmp_path, monkeypatch):

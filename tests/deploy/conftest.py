@@ -49,7 +49,7 @@ def schema(tables):
 @pytest.fixture
 def deployment(tmp_path, schema):
     """A deployment of three nodes that nobody has started."""
-    from fedpareto.deploy.create import create
-    from fedpareto.experiments.draft import Draft
+    from fedpareto.flower.deploy.create import create
+    from fedpareto.spec.draft import Draft
 
     return create(tmp_path / "federation", schema, Draft({"rounds": 3}), [], 3, "127.0.0.1", 18443)

@@ -7,9 +7,9 @@ import threading
 from contextlib import contextmanager
 from datetime import datetime
 
-from fedpareto.deploy import certificates
-from fedpareto.deploy.gate import Gate
-from fedpareto.engines.flower.launch import free_ports
+from fedpareto.flower.deploy import certificates
+from fedpareto.flower.deploy.flower_proxy import Gate
+from fedpareto.flower.engine.launch import free_ports
 
 
 def opened(deployment, upstream, schema="fingerprint"):

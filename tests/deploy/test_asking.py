@@ -14,11 +14,11 @@ from datetime import timedelta
 import pytest
 from gates import moved, opened
 
-from fedpareto.deploy.asking import Server
-from fedpareto.deploy.layout import NodeFolder
-from fedpareto.deploy.node import _Service
-from fedpareto.engines.flower.launch import free_ports
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.flower.deploy.layout import NodeFolder
+from fedpareto.flower.deploy.node import _Service
+from fedpareto.flower.deploy.server_client import Server
+from fedpareto.flower.engine.launch import free_ports
 from fedpareto.problems.fairness.sources import Source
 
 

@@ -10,11 +10,11 @@ from base64 import b64decode, b64encode
 import pytest
 import yaml
 
-from fedpareto.deploy import certificates
-from fedpareto.deploy.create import create
-from fedpareto.deploy.layout import Deployment, NodeFolder
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
+from fedpareto.config.errors import UserError
+from fedpareto.flower.deploy import certificates
+from fedpareto.flower.deploy.create import create
+from fedpareto.flower.deploy.layout import Deployment, NodeFolder
+from fedpareto.spec.draft import Draft
 
 NODE_FILES = {
     "README.md",

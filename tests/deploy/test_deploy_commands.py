@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from fedpareto import files
+from fedpareto.config import files
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -98,7 +98,7 @@ def test_a_column_can_be_left_out_by_name(fedpareto, tables, deployment):
 
 
 def test_columns_may_be_named_one_by_one_or_with_commas(fedpareto, tables, deployment):
-    from fedpareto.deploy.layout import Deployment
+    from fedpareto.flower.deploy.layout import Deployment
 
     lines = (tables / "a.csv").read_text(encoding="utf-8").splitlines()
     more = tables / "three-more.csv"
@@ -115,7 +115,7 @@ def test_columns_may_be_named_one_by_one_or_with_commas(fedpareto, tables, deplo
 @pytest.mark.parametrize("has_model", [True, False])
 def test_a_node_whose_run_is_finished_says_so_and_stays_finished(fedpareto, tables, deployment, has_model):
     """Also while the server is away, as after a reboot."""
-    from fedpareto.deploy.status import NodeStatus
+    from fedpareto.flower.deploy.status import NodeStatus
 
     folder = deployment.node(0)
     NodeStatus.begin(state="finished", round=3, rounds=3).save(folder)
@@ -154,7 +154,7 @@ def test_weights_that_do_not_add_up_to_1_are_refused_with_their_sum(fedpareto, t
 
 
 def test_a_node_without_a_model_says_how_far_it_is(fedpareto, tables, deployment):
-    from fedpareto.deploy.status import NodeStatus
+    from fedpareto.flower.deploy.status import NodeStatus
 
     words = ("predict", deployment.node(0), "--preference", "0.5,0.5", "--input", tables / "a.csv")
     assert "has no model yet: it has not joined; start it with: fedpareto node up" in fedpareto(*words)[2]
@@ -164,8 +164,8 @@ def test_a_node_without_a_model_says_how_far_it_is(fedpareto, tables, deployment
 
 
 def test_a_preference_may_be_a_file(deployment, tmp_path):
-    from fedpareto.deploy.layout import NodeFolder
-    from fedpareto.deploy.node import read_preference
+    from fedpareto.flower.deploy.layout import NodeFolder
+    from fedpareto.flower.deploy.node import read_preference
 
     home = NodeFolder.open(deployment.node(0))
     for text in ("0.7,0.3\n", "0.7\n0.3\n"):
@@ -174,8 +174,8 @@ def test_a_preference_may_be_a_file(deployment, tmp_path):
 
 
 def test_a_node_says_hello_with_its_schema(deployment, tables):
-    from fedpareto.deploy.silo_node import SCHEMA_SUBJECT, make_node
-    from fedpareto.engines.flower import wire
+    from fedpareto.flower.deploy.silo_node import SCHEMA_SUBJECT, make_node
+    from fedpareto.flower.engine import wire
     from fedpareto.tensors import rng
 
     config = {"folder": str(deployment.node(2)), "data": {"file": str(tables / "c.csv")}, "preference": [0.5, 0.5]}
@@ -185,7 +185,7 @@ def test_a_node_says_hello_with_its_schema(deployment, tables):
 
 
 def test_the_run_of_a_deployment_is_continued_by_its_server(fedpareto, deployment):
-    from fedpareto.experiments.store import RunFolder
+    from fedpareto.record.store import RunFolder
 
     RunFolder.create(deployment.run, deployment.spec()).close()
     code, out, err = fedpareto("resume", deployment.run)
@@ -195,7 +195,7 @@ def test_the_run_of_a_deployment_is_continued_by_its_server(fedpareto, deploymen
 
 
 def test_an_expired_certificate_of_the_server_is_found_at_its_start(fedpareto, deployment):
-    from fedpareto.deploy import certificates
+    from fedpareto.flower.deploy import certificates
 
     signing = certificates.load_key(deployment.server / "ca.key")
     expired = certificates.authority(deployment.name, signing, days=-1)
@@ -235,8 +235,8 @@ def test_on_windows_a_line_says_that_deployments_do_not_work(fedpareto, monkeypa
 
 def test_a_node_that_is_killed_as_soon_as_it_knows_of_the_end_stays_finished(tables, deployment, monkeypatch):
     """kill -9 while it ends its SuperNode: the server is gone by then, and would never answer."""
-    from fedpareto.deploy import node, status
-    from fedpareto.deploy.layout import NodeFolder
+    from fedpareto.flower.deploy import node, status
+    from fedpareto.flower.deploy.layout import NodeFolder
     from fedpareto.problems.fairness.sources import Source
 
     class Killed(BaseException):

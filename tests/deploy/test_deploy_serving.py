@@ -9,13 +9,13 @@ import warnings
 import pytest
 
 import fedpareto
-from fedpareto.deploy.create import create
-from fedpareto.deploy.layout import NodeFolder
-from fedpareto.deploy.silo_node import make_node
-from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.server import END_OF_TIME
-from fedpareto.experiments.draft import Draft
+from fedpareto.flower.deploy.create import create
+from fedpareto.flower.deploy.layout import NodeFolder
+from fedpareto.flower.deploy.silo_node import make_node
+from fedpareto.flower.engine import wire
+from fedpareto.flower.engine.server import END_OF_TIME
 from fedpareto.problems.fairness.sources import Source
+from fedpareto.spec.draft import Draft
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.

@@ -17,14 +17,14 @@ from parties import Parties
 from safetensors.torch import load_file
 from secrets_of_a_node import found
 
-from fedpareto.deploy import certificates, health, status
-from fedpareto.deploy.create import create
-from fedpareto.deploy.layout import Deployment, NodeFolder
-from fedpareto.deploy.silo_node import make_node
-from fedpareto.engines.flower.launch import free_ports
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.store import RunFolder
+from fedpareto.config.errors import UserError
+from fedpareto.flower.deploy import certificates, health, status
+from fedpareto.flower.deploy.create import create
+from fedpareto.flower.deploy.layout import Deployment, NodeFolder
+from fedpareto.flower.deploy.silo_node import make_node
+from fedpareto.flower.engine.launch import free_ports
+from fedpareto.record.store import RunFolder
+from fedpareto.spec.draft import Draft
 from processes import FLOWER, Commands
 from waiting import PATIENCE
 
@@ -163,7 +163,7 @@ def test_registered_nodes_train_and_each_keeps_its_model(undisturbed):
 
 def test_the_run_is_an_ordinary_one_for_reports(undisturbed, tmp_path):
     from fedpareto.page.comparison import write_comparison
-    from fedpareto.report import reading
+    from fedpareto.record import reading
 
     deployment, *_ = undisturbed
     assert reading.load(deployment.run).finished

@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from gates import moved, opened
 
-from fedpareto.deploy import certificates
-from fedpareto.deploy import gate as gates
-from fedpareto.deploy.create import write_server_certificate
-from fedpareto.deploy.gate import NODE_CALLS, SCHEMA_HEADER, STATE
-from fedpareto.engines.flower.launch import free_ports
+from fedpareto.flower.deploy import certificates
+from fedpareto.flower.deploy import flower_proxy as gates
+from fedpareto.flower.deploy.create import write_server_certificate
+from fedpareto.flower.deploy.flower_proxy import NODE_CALLS, SCHEMA_HEADER, STATE
+from fedpareto.flower.engine.launch import free_ports
 from waiting import PATIENCE, until
 
 CALL = "/v1/fleet/push-object"

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from fedpareto.deploy import certificates, health, logs, status
-from fedpareto.deploy.layout import NodeFolder
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.flower.deploy import certificates, health, logs, status
+from fedpareto.flower.deploy.layout import NodeFolder
 from waiting import until
 
 
@@ -333,7 +333,7 @@ def test_the_log_of_another_program_is_shortened_while_it_writes(tmp_path, monke
 
 
 def test_a_shortened_log_of_the_worker_is_passed_on_from_its_beginning(tmp_path, our_log):
-    from fedpareto.deploy.node import _pass_on
+    from fedpareto.flower.deploy.node import _pass_on
 
     path = tmp_path / "worker.log"
     path.write_text("2026-01-01 INFO round 1: done\n" * 10, encoding="utf-8")

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.config.errors import DamagedFile, UserError
 from fedpareto.problems.fairness.schema import TableSchema
 from fedpareto.problems.fairness.silo import Silo
 from fedpareto.problems.fairness.sources import Source

@@ -15,8 +15,8 @@ import pytest
 import typer
 import yaml
 
-from fedpareto.deploy.create import create
-from fedpareto.experiments.draft import Draft
+from fedpareto.flower.deploy.create import create
+from fedpareto.spec.draft import Draft
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.

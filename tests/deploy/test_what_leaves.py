@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from secrets_of_a_node import forms, found
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.secured import Secured
-from fedpareto.core.registry import algorithms
-from fedpareto.core.secure_sum import SecureSum
-from fedpareto.deploy.silo_node import make_node
-from fedpareto.engines.flower import wire
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.wrappers.secured import Secured
+from fedpareto.contract.registry import algorithms
+from fedpareto.contract.secure_sum import SecureSum
 from fedpareto.engines.single import Task
+from fedpareto.flower.deploy.silo_node import make_node
+from fedpareto.flower.engine import wire
 from fedpareto.tensors import rng
 
 PAGE = (Path(__file__).parents[2] / "docs/data-protection.md").read_text(encoding="utf-8")

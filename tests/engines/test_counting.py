@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedpareto import Federation, LocalEngine
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.engines.counting import Counter
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

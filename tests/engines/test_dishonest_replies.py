@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedpareto.algorithms.agnosticfair import AgnosticFair
-from fedpareto.algorithms.fairfed import FairFed
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedfb import FedFB
-from fedpareto.algorithms.fedfew import FedFew
-from fedpareto.algorithms.fine_tuning import FineTuned
-from fedpareto.algorithms.ifca import IFCA
-from fedpareto.algorithms.mofld import MOFLD
-from fedpareto.algorithms.q_fedavg import QFedAvg
-from fedpareto.core.registry import problem_class
-from fedpareto.errors import QuorumLost
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.fedfew import FedFew
+from fedpareto.algorithms.clustered.ifca import IFCA
+from fedpareto.algorithms.fairness.agnosticfair import AgnosticFair
+from fedpareto.algorithms.fairness.fairfed import FairFed
+from fedpareto.algorithms.fairness.fedfb import FedFB
+from fedpareto.algorithms.fairness.q_fedavg import QFedAvg
+from fedpareto.algorithms.fronts.mofld import MOFLD
+from fedpareto.algorithms.wrappers.fine_tuning import FineTuned
+from fedpareto.config.errors import QuorumLost
+from fedpareto.contract.registry import problem_class
 from fedpareto.testing.conformance import trial
 
 LIAR = 1

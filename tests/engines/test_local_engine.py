@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedpref import FedPref
-from fedpareto.algorithms.local import Local
-from fedpareto.core.algorithm import Setting
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Failure, Parcels, Replies
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.fedpref import FedPref
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.config.errors import QuorumLost, UserError
+from fedpareto.contract.algorithm import Setting
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Failure, Parcels, Replies
 from fedpareto.engines.checks import enforce_quorum, required_replies
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, clock_for
 from fedpareto.engines.options import LocalOptions, bytes_of
-from fedpareto.errors import QuorumLost, UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import trial
@@ -290,7 +290,7 @@ def test_what_the_server_half_gets_holds_no_preference_and_no_data():
 @pytest.mark.parametrize("name", ["local", "fedavg", "fedprox", "fedpref", "fedpref+ft"])
 def test_no_message_holds_a_preference(name):
     """Preferences are planted as odd numbers; no tensor that crosses may contain one."""
-    from fedpareto.core.registry import make_algorithm
+    from fedpareto.contract.registry import make_algorithm
 
     planted = np.array([[0.123456789, 0.876543211]] * 6)
     algorithm = make_algorithm(name, {})

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.recording import TIMES
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.record.recording import TIMES
 
 FIXED_CHOICES = ("--set", "threads=1", "--set", "chunk=8")
 """Nothing measured: quicker, and the same for every run that is compared."""

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 import fedpareto
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedprox import FedProx
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.averaging.fedprox import FedProx
 from fedpareto.api import resume
-from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.problem import Objective, SupervisedProblem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised

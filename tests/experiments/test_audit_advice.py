@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedpareto.experiments.audit_advice import advice, leaked
+from fedpareto.audit.advice import advice, leaked
 
 
 def record(values, guess, name="preference from updates, error", accuracy=(0.85, 0.82, 0.70)):

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedpareto.core import registry
-from fedpareto.core.algorithm import State
-from fedpareto.core.federation import Federation
+from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.contract import registry
+from fedpareto.contract.algorithm import State
+from fedpareto.contract.federation import Federation
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.problems.convex import Convex
+from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.testing.conformance import small_problem
 from little_work import few_of
 

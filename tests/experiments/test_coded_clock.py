@@ -9,14 +9,14 @@ import pytest
 import torch
 from folders import assert_same_results, rows
 
-from fedpareto.core.messages import Failure, Outcome, Replies, Tasks
-from fedpareto.core.traffic import tasks_for
-from fedpareto.errors import UserError
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.messages import Failure, Outcome, Replies, Tasks
+from fedpareto.contract.traffic import tasks_for
+from fedpareto.runs.loop import Experiment
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
 
 SMALL = {"problem": {"name": "convex", "dimension": 40}, "clients": 7, "rounds": 5}
 POLICIES = {
@@ -46,7 +46,7 @@ def column(result, name, seed=0):
 
 def sizes_alone(spec):
     """Bytes of everybody's first reply, and where the clients are."""
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         tasks = spec.algorithm.ask(spec.algorithm.begin(engine.settings[0]))
         return engine.run(tasks).replies.sizes, engine.operations(0)
 
@@ -107,7 +107,7 @@ def test_bytes_decide_the_arrival_by_hand():
         assert np.argmin(arrive) == first, "else this test shows nothing"
         for policy, wanted in (("sync", arrive.max()), ({"kind": "asynchronous"}, arrive.min())):
             spec = spec_of(policy=policy, devices=devices, **given)
-            with engines.opened(spec) as engine:
+            with backends.opened(spec) as engine:
                 experiment = Experiment(spec, engine)
                 experiment._one_round(None)
                 assert experiment.dispatch.flights[0].now == pytest.approx(wanted, rel=1e-12)
@@ -115,7 +115,7 @@ def test_bytes_decide_the_arrival_by_hand():
 
 def test_who_fails_is_heard_of_without_any_bytes():
     spec = spec_of(devices={"kind": "equal", "latency": 0.5, "up": 100.0}, codec="int8-delta")
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         flight, state = experiment.dispatch.flights[0], experiment.states[0]
         flight.send(np.arange(7), spec.algorithm.ask(state))
@@ -183,7 +183,7 @@ def test_a_server_gives_up_on_satellites_at_the_same_time_whatever_the_codec(pol
 
 def test_a_satellite_that_is_never_heard_of_is_given_up_before_its_reply_is_weighed():
     spec = mission_of("asynchronous", "int8-delta")
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         flight = experiment.dispatch.flights[0]
         flight.now = 7200.0

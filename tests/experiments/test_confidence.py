@@ -11,16 +11,16 @@ import pytest
 import torch
 from folders import assert_same_results, rows
 
-from fedpareto.core import registry
-from fedpareto.core.messages import Replies, Tasks
-from fedpareto.core.privacy import Privacy
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.spec import Spec
+from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract import registry
+from fedpareto.contract.messages import Replies, Tasks
+from fedpareto.contract.privacy import Privacy
 from fedpareto.moo import robust
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.runs import runner
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 from fedpareto.trust.confidence import Standing
 from fedpareto.trust.defences import Defence, Defended
 

@@ -10,14 +10,15 @@ import pytest
 import torch
 from folders import assert_same_results
 
-from fedpareto.columns import CONTRIBUTION
-from fedpareto.core.messages import Replies, Tasks
-from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.spec import Spec
-from fedpareto.report import reading, terminal
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.messages import Replies, Tasks
+from fedpareto.record import reading
+from fedpareto.record.columns import CONTRIBUTION
+from fedpareto.report import terminal
+from fedpareto.runs import runner
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 from fedpareto.trust.contribution import contributions
 
 ORIGIN = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from folders import assert_same_results, assert_whole, rows, status
 
-from fedpareto.errors import UserError
-from fedpareto.experiments import grid, sweep
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.progress import tallied
-from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.store import RunFolder
+from fedpareto.campaigns import grid, sweep
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.progress import tallied
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 
 class Crash(BaseException):

@@ -12,17 +12,17 @@ import torch
 from folders import assert_same_results, rows
 from torch import Tensor
 
-from fedpareto.core import registry
-from fedpareto.core.algorithm import Setting
-from fedpareto.core.messages import Replies, Tasks
-from fedpareto.core.privacy import Privacy
-from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft, load
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.result import Result
-from fedpareto.experiments.spec import Spec
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract import registry
+from fedpareto.contract.algorithm import Setting
+from fedpareto.contract.messages import Replies, Tasks
+from fedpareto.contract.privacy import Privacy
 from fedpareto.problems.convex import Convex
+from fedpareto.runs import runner
+from fedpareto.runs.result import Result
+from fedpareto.spec.draft import Draft, load
+from fedpareto.spec.spec import Spec
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.defences import Defence
 

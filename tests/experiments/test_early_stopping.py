@@ -14,16 +14,17 @@ from folders import assert_same_results, rows
 from torch import Tensor
 
 import fedpareto
-from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Spec
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.problem import Objective, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
-from fedpareto.report import reading, terminal
+from fedpareto.record import reading
+from fedpareto.report import terminal
 from fedpareto.report.axes import axis_of
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 from fedpareto.tensors import rng
 from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rows import Batch, Rows, Splits

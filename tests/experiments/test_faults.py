@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from folders import assert_same_results, assert_whole, rows, status
 
-from fedpareto.errors import QuorumLost
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.runner import resume, start
+from fedpareto.config.errors import QuorumLost
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft
 
 CLIENTS, ROUNDS, SEEDS = 10, 12, 2
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from folders import without_times
 
-from fedpareto.errors import UserError
-from fedpareto.experiments import flower
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.runner import start
+from fedpareto.config.errors import UserError
+from fedpareto.flower import backend
+from fedpareto.runs.runner import start
+from fedpareto.spec.draft import Draft
 from processes import FLOWER, Commands
 from waiting import until
 
@@ -34,14 +34,14 @@ def draft(engine):
 
 
 def test_without_flower_the_engine_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(flower, "find_spec", lambda name: None)
+    monkeypatch.setattr(backend, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'fedpareto\[flower\]'"):
         start(Draft(draft("flower-local")).finish(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_without_ray_the_simulation_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(flower, "find_spec", lambda name: None if name == "ray" else object())
+    monkeypatch.setattr(backend, "find_spec", lambda name: None if name == "ray" else object())
     with pytest.raises(UserError, match=r"pip install 'fedpareto\[simulation\]'"):
         start(Draft(draft("flower-sim")).finish(), tmp_path / "run")
 

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from folders import rows, status, without_times
 
-from fedpareto.errors import DamagedFile
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Spec
-from fedpareto.report import figures, reading
-from fedpareto.report.record import Record
+from fedpareto.config.errors import DamagedFile
+from fedpareto.config.interrupts import Stopped
+from fedpareto.record import reading
+from fedpareto.record.run_record import Record
+from fedpareto.report import figures
+from fedpareto.runs.loop import Experiment
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 MANY = 70
 """Clients, more than a row of the record names."""

@@ -16,17 +16,17 @@ import pytest
 from folders import assert_same_results, rows
 
 import fedpareto
-from fedpareto.errors import UserError
-from fedpareto.experiments import logged
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.log_mlflow import MLflow
-from fedpareto.experiments.log_tensorboard import TensorBoard
-from fedpareto.experiments.progress import Progress
-from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Spec
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
 from fedpareto.problems.fairness.benchmarks import OwnTable
+from fedpareto.runs import logged
+from fedpareto.runs.log_mlflow import MLflow
+from fedpareto.runs.log_tensorboard import TensorBoard
+from fedpareto.runs.loop import Experiment
+from fedpareto.runs.progress import Progress
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's, of SQLAlchemy 2.1.
 SEEDS = (4, 7)
@@ -262,11 +262,11 @@ class Fragile(logged.Log):
 
 
 def test_a_log_that_fails_warns_once_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    from fedpareto.experiments import engines
+    from fedpareto.spec import backends
 
     spec = spec_of()
     fragile = Fragile(logged.About("run", "convex", SEEDS, {}), last=1)
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         result = logged.run(Experiment(spec, engine), [fragile])
     assert len(result.history) == len(SEEDS) * 5
     assert fragile.seen == [0, 0, 1, 1]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import fedpareto
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments import matrix as matrices
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.matrix import Matrix
-from fedpareto.experiments.store import RunFolder
+from fedpareto.campaigns import matrix as matrices
+from fedpareto.campaigns.matrix import Matrix
+from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.record.store import RunFolder
 
 TEXT = """
 problem: convex

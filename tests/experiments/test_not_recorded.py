@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import fedpareto
-from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.averaging.fedavg import FedAvg
 from fedpareto.engines import local
 from fedpareto.tensors.replay import Recordings
 

@@ -9,11 +9,11 @@ import pandas
 import pytest
 import torch
 
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.draft import Draft, load
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.store import RunFolder
+from fedpareto.config.interrupts import Stopped
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft, load
 
 
 def test_a_run_from_before_rounding_by_the_table_keeps_its_rows(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 from folders import assert_same_results
 
 import fedpareto
-from fedpareto import cluster
-from fedpareto.errors import UserError
-from fedpareto.experiments import grid, on_ray, sweep
-from fedpareto.experiments.on_ray import OnRay, carried_out
-from fedpareto.experiments.parallel import Pieces, side_by_side
-from fedpareto.experiments.progress import Tally
+from fedpareto.campaigns import grid, sweep
+from fedpareto.campaigns.parallel import Pieces, side_by_side
+from fedpareto.config.errors import UserError
+from fedpareto.ray import cluster, jobs
+from fedpareto.ray.jobs import OnRay, carried_out
+from fedpareto.runs.progress import Tally
 from processes import Commands
 
 pytestmark = pytest.mark.takes_long
@@ -32,9 +32,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fedpareto.sweep(SPEC, tmp_path_factory.mktemp("here"), quiet=True).folder
 
 
-def task_of(out: Path, name: str) -> on_ray._Task:
+def task_of(out: Path, name: str) -> jobs._Task:
     """As a driver in the folder `out` sends it to a worker that does not see it."""
-    return on_ray._Task(sweep._do, Path("/of/another/machine"), ".seen", name, on_ray._packed(out, name))
+    return jobs._Task(sweep._do, Path("/of/another/machine"), ".seen", name, jobs._packed(out, name))
 
 
 def planned(name: str) -> tuple[str, dict[str, Any]]:
@@ -49,18 +49,18 @@ def test_a_sweep_on_ray_is_the_sweep_here(here: Path, server: Commands, tmp_path
     assert code == 0, log.read_text()
     for name in NAMES:
         assert_same_results(here / name, tmp_path / "out" / name)
-    assert not list((tmp_path / "out").glob(f"{on_ray.MARK}*"))
+    assert not list((tmp_path / "out").glob(f"{jobs.MARK}*"))
 
 
 def test_a_worker_elsewhere_sends_the_run_back_and_goes_on_with_what_it_is_sent(here: Path, tmp_path: Path) -> None:
     asked = iter([False, False, True])
     half = carried_out(task_of(tmp_path, NAMES[0]), planned(NAMES[0]), lambda: next(asked))
     assert half.stopped
-    on_ray._unpack(tmp_path, half.files)
+    jobs._unpack(tmp_path, half.files)
     assert json.loads((tmp_path / NAMES[0] / "status.json").read_text())["status"] == "stopped"
     whole = carried_out(task_of(tmp_path, NAMES[0]), planned(NAMES[0]), lambda: False)
     assert (whole.answer, whole.mistake, whole.stopped) == (("finished", ""), "", False)
-    on_ray._unpack(tmp_path, whole.files)
+    jobs._unpack(tmp_path, whole.files)
     assert_same_results(here / NAMES[0], tmp_path / NAMES[0])
 
 
@@ -90,7 +90,7 @@ def test_ray_takes_no_signal_away_from_the_command() -> None:
 
 def test_what_ray_cannot_give_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="a piece needs 1 GPU, the Ray cluster has 0"):
-        on_ray._must_suffice({"CPU": 4.0}, OnRay(gpus=1))
+        jobs._must_suffice({"CPU": 4.0}, OnRay(gpus=1))
     with pytest.raises(UserError, match=r"there is no Ray cluster at .*; start one with: ray start --head"):
         cluster._must_listen("127.0.0.1:9")
     with pytest.raises(UserError, match="but the engine flower-sim has workers of its own"):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.parallel import Pieces, side_by_side
+from fedpareto.campaigns.parallel import Pieces, side_by_side
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
 from processes import Python
 from waiting import until
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from folders import assert_same_results
 
-from fedpareto.errors import UserError
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
-from fedpareto.fleet.policy import Policy
+from fedpareto.clock.policy import Policy
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.runs.loop import Experiment
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
 
 SMALL = {"problem": "convex", "clients": 7, "rounds": 6}
 """Seven unequal clients."""
@@ -118,7 +118,7 @@ def test_a_late_update_counts_from_the_model_that_it_meets():
     devices = {"kind": "equal", "speed": [1e6, 2.5e6], "latency": 0, "down": 1e30, "up": 1e30}
     policy = {"kind": "asynchronous", "staleness": "constant"}
     spec = spec_of("fedbuff", policy, devices, clients=2, problem={"name": "convex", "unequal": False})
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         models, clock = [experiment.states[0].model], []
         for _ in range(3):
@@ -139,7 +139,7 @@ def test_the_clock_by_hand():
     """Speeds 1 and 3: a round that waits takes 1 unit; without waiting the fast one has replied three times by then."""
     devices = {"kind": "equal", "speed": [1e6, 3e6], "latency": 0.5, "down": 1000.0, "up": 500.0}
     spec = spec_of("fedavg", "sync", devices, clients=2, rounds=3)
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         operations = engine.operations(0)
         size = 8 * spec.problem.layout.size
         experiment = Experiment(spec, engine)
@@ -174,7 +174,7 @@ def test_a_tier_leads_by_a_few_rounds_at_most():
     """Even where nobody new can be asked: all others are at work, and the fast tier has to wait."""
     devices = {"kind": "tiers", "factor": [1e-6, 1e-3, 1], "shares": [0.4, 0.3, 0.3], "spread": 0}
     spec = spec_of("fedavg", {"kind": "tiers", "lead": 2}, devices, rounds=12)
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         for _ in range(12):
             experiment._one_round(None)
@@ -187,7 +187,7 @@ def test_a_client_that_is_at_work_still_has_the_model_of_before():
     """What it trains early, in the same stack as others, is not seen before it arrives."""
     devices = {"kind": "equal", "speed": [1e9] * 6 + [1e3]}
     spec = spec_of("ditto", {"kind": "buffered", "buffer": 3}, devices)
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         for _ in range(3):
             experiment._one_round(None)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import fedpareto
-from fedpareto.core.privacy import Privacy
-from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
+from fedpareto.config.errors import UserError
+from fedpareto.contract.privacy import Privacy
+from fedpareto.record.reading import load
 from fedpareto.report.axes import axis_of, positions
 from fedpareto.report.campaign import summary
-from fedpareto.report.reading import load
+from fedpareto.runs import runner
+from fedpareto.spec.draft import Draft
 
 PRIVATE = {"kind": "local", "clip": 0.5, "noise": 20.0}
 ROUNDS = 4

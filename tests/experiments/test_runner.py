@@ -10,19 +10,19 @@ import pytest
 import torch
 from folders import assert_same_results, rows, status, without_times
 
-from fedpareto.algorithms.fedavg import FedAvg, FedAvgState
-from fedpareto.core.messages import Replies
+from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
+from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.messages import Replies
 from fedpareto.engines.machine import Choices
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.draft import Draft, load
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.progress import Progress
-from fedpareto.experiments.result import Result
-from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Spec
 from fedpareto.page.comparison import write_comparison
-from fedpareto.report import reading
+from fedpareto.record import reading
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.runs.progress import Progress
+from fedpareto.runs.result import Result
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft, load
+from fedpareto.spec.spec import Spec
 
 ALGORITHMS = [
     "local",

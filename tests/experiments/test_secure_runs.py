@@ -7,7 +7,7 @@ import torch
 from folders import assert_same_results
 
 import fedpareto
-from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.record.checkpoint import Checkpoint
 
 COMMON = {
     "clients": 6,

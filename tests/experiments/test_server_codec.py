@@ -8,15 +8,15 @@ import torch
 from folders import assert_same_results
 
 from fedpareto.codecs import Codec
-from fedpareto.core.messages import Replies, Tasks
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.messages import Replies, Tasks
 from fedpareto.engines.downlink import NOTHING, Downlink, Replicas
-from fedpareto.errors import UserError
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
+from fedpareto.runs.loop import Experiment
+from fedpareto.runs.runner import resume, start
 from fedpareto.space.session.learning import ServerHalf
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
 from little_work import LITTLE_WORK
 
 SMALL = {"problem": {"name": "convex", "dimension": 40}, "clients": 7, "rounds": 5}
@@ -74,7 +74,7 @@ def test_two_rounds_by_hand():
     """θ₁ reaches everybody as r = θ₀ + decoded(θ₁ − θ₀); an update is measured from r, and counts from θ₁."""
     spec = spec_of(server_codec="int4-delta", rounds=2, algorithm="fedavg")
     codec = Codec.parse("int4-delta")
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         experiment._one_round(None)
         state = experiment.states[0]
@@ -96,7 +96,7 @@ def test_two_rounds_by_hand():
 def test_bytes_to_a_client_decide_when_it_begins():
     devices = {"kind": "equal", "speed": 1e15, "latency": 0.5, "down": 100.0, "up": 1e30}
     spec = spec_of(server_codec="int8-delta", devices=devices)
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         for _ in range(3):
             experiment._one_round(None)

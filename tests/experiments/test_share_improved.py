@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import fedpareto
-from fedpareto.core.algorithm import participants
-from fedpareto.core.federation import Federation, setting_of
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft, load
-from fedpareto.experiments.result import Result
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import participants
+from fedpareto.contract.federation import Federation, setting_of
 from fedpareto.moo.fairness import shares_improved
 from fedpareto.problems.convex import Convex
-from fedpareto.report import reading
+from fedpareto.record import reading
+from fedpareto.runs.result import Result
+from fedpareto.spec.draft import Draft, load
 
 ENGINE = {"threads": 1, "chunk": 20, "precision": "float64"}
 PROBLEM = Convex(heterogeneity=0.3)

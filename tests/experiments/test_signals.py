@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from folders import FIXED_CHOICES, assert_same_results, rows, status
 
-from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.record.checkpoint import Checkpoint
 from processes import Commands
 
 ARGUMENTS = ("fedpref", "--problem", "convex", "--clients", "6", "--rounds", "40", "--seeds", "2", *FIXED_CHOICES)

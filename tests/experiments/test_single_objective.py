@@ -14,11 +14,12 @@ from rich.console import Console
 from torch import Tensor
 
 import fedpareto
-from fedpareto.core.problem import Objective
-from fedpareto.experiments.progress import Progress, Shown
+from fedpareto.contract.problem import Objective
 from fedpareto.problems.convex import Convex
-from fedpareto.report import reading, terminal
+from fedpareto.record import reading
+from fedpareto.report import terminal
 from fedpareto.report.across import in_terminal
+from fedpareto.runs.progress import Progress, Shown
 from fedpareto.tensors.rows import Batch
 
 

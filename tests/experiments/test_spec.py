@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import yaml
 
+from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import field_names
-from fedpareto.core import registry
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft, load
-from fedpareto.experiments.spec import SECTIONS, Spec
+from fedpareto.contract import registry
 from fedpareto.problems.convex import Convex
+from fedpareto.spec.draft import Draft, load
+from fedpareto.spec.spec import SECTIONS, Spec
 
 PAIRS = [*((name, "convex") for name in registry.algorithms()), *(("local", name) for name in registry.problems())]
 

@@ -12,14 +12,15 @@ from folders import assert_same_results, rows
 from rich.console import Console
 
 import fedpareto
-from fedpareto.core.algorithm import climbs
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.steps import beforehand, in_words
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.algorithm import climbs
 from fedpareto.papers.praffl.published import PRAFFL_OWN
-from fedpareto.report import reading, terminal
+from fedpareto.record import reading
+from fedpareto.report import terminal
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.steps import beforehand, in_words
 
 
 def people(rows_in_all=240, seed=0):

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from folders import FIXED_CHOICES, assert_same_results, rows, status
 
-from fedpareto.errors import UserError
-from fedpareto.experiments import grid, sweep
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import FILE, RunStopped, StopFile, Stopped
-from fedpareto.experiments.progress import tallied
-from fedpareto.experiments.runner import resume, start
-from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.store import RunFolder
+from fedpareto.campaigns import grid, sweep
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import FILE, RunStopped, StopFile, Stopped
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.progress import tallied
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 from processes import Commands
 
 ARGUMENTS = ("fedpref", "--problem", "convex", "--clients", "6", "--rounds", "40", "--seeds", "2", *FIXED_CHOICES)

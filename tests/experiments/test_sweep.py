@@ -12,11 +12,11 @@ import pytest
 from folders import assert_same_results, status
 
 import fedpareto
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments import grid, sweep
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.progress import tallied
+from fedpareto.campaigns import grid, sweep
+from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.config.interrupts import Stopped
 from fedpareto.page.comparison import write_summary
+from fedpareto.runs.progress import tallied
 from processes import Commands
 from waiting import until
 

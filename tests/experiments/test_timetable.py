@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.recording import TIMES
-from fedpareto.fleet.devices import Devices
-from fedpareto.fleet.logbook import written
+from fedpareto.clock.devices import Devices
+from fedpareto.clock.in_flight_io import written
+from fedpareto.record.recording import TIMES
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
 
 FEW = {"kind": "asynchronous", "concurrency": 3}
 CASES = {
@@ -26,7 +26,7 @@ CASES = {
 
 def after_all_rounds(spec, ahead):
     """What is on record, the models, and what is under way."""
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         assert all(one is not None for one in experiment.dispatch._timetables)
         if not ahead:
@@ -64,7 +64,7 @@ def test_a_run_is_the_same_to_the_bit(given):
 )
 def test_it_is_for_clockwork_only(given, why):
     spec = Draft({"problem": "convex", "algorithm": "fedavg", "clients": 9, "devices": "tiers", **given}).finish()
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         assert Experiment(spec, engine).dispatch._timetables == [None], why
 
 

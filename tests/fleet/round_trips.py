@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpareto.fleet.trips import Fleet
+from fedpareto.clock.trips import Fleet
 
 
 class RoundTrips(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.runner import start
-from fedpareto.fleet.staleness import compensated
+from fedpareto.clock.staleness import compensated
+from fedpareto.config.errors import UserError
+from fedpareto.runs.runner import start
+from fedpareto.spec.draft import Draft
 
 
 def spec_of(policy, algorithm="fedbuff", **values):

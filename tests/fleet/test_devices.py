@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
+from fedpareto.clock.devices import Devices
+from fedpareto.clock.machines import COLUMNS, TIERS
+from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import build
-from fedpareto.errors import UserError
-from fedpareto.fleet.devices import Devices
-from fedpareto.fleet.machines import COLUMNS, TIERS
 
 CLIENTS = np.array([0, 1, 2, 5])
 

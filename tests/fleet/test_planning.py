@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.errors import UserError
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
-from fedpareto.fleet.planning import idling, is_cheapest_now
+from fedpareto.clock.planning import idling, is_cheapest_now
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.runs.loop import Experiment
+from fedpareto.runs.runner import resume, start
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
 
 CLIENTS = 6
 
@@ -53,7 +53,7 @@ def test_idling_is_counted_until_a_client_can_be_reached_again():
     """Two clients of which one leaves: what it cannot fetch before it leaves, it fetches when it comes back."""
     devices = {**DIFFERENT, "availability": "periodic", "period": 10.0, "present": 0.2, "phase": 0.0, "latency": 0}
     spec = spec_of("planned", {**devices, "speed": 1e15, "down": 1e30, "up": 1e30}, clients=2)
-    with engines.opened(spec) as engine:
+    with backends.opened(spec) as engine:
         flight = Experiment(spec, engine).dispatch.flights[0]
         flight.left[:], flight.landed[:], flight.arrives[:] = 0.0, [0.5, np.inf], [np.inf, 2.5]
         flight.now = 0.5

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from round_trips import trips
 
-from fedpareto.fleet.devices import Devices
-from fedpareto.fleet.presence import Presence
+from fedpareto.clock.devices import Devices
+from fedpareto.clock.presence import Presence
 
 LAST = 30
 """Traces end by then, and periods are as long."""

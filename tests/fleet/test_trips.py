@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from round_trips import trips
 
-from fedpareto.fleet.devices import Devices
-from fedpareto.fleet.trips import PACKET
+from fedpareto.clock.devices import Devices
+from fedpareto.clock.trips import PACKET
 
 TWO = np.array([0, 1])
 

@@ -6,8 +6,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from fedpareto.errors import UserError
-from fedpareto.fleet.selection import SELECTION_PARAMETERS, Known, Selection, nearest_ideal
+from fedpareto.clock.selection import SELECTION_PARAMETERS, Known, Selection, nearest_ideal
+from fedpareto.config.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
 
 KINDS = ("random", "round-robin", "available", "power-of-choice", "oort", "nsga2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedpareto.errors import DamagedFile
+from fedpareto.config.errors import DamagedFile
 from fedpareto.inputs.idx import parse_idx
 
 CONTENT = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])

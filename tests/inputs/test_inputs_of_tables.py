@@ -9,8 +9,8 @@ import json
 import numpy as np
 import pytest
 
-from fedpareto.core.registry import problem_class
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.contract.registry import problem_class
 from fedpareto.inputs.images_texts import inputs_from_json
 from fedpareto.inputs.table import MISSING, NUMBER, VALUE, Input, InputSchema
 from fedpareto.problems.fairness.schema import TableSchema

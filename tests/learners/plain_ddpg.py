@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedpareto.core.environment import Actions, TensorEnvironment
-from fedpareto.core.problem import Objective
+from fedpareto.contract.environment import Actions, TensorEnvironment
+from fedpareto.contract.problem import Objective
 from fedpareto.problems.morl.problem import MORLProblem
 
 

@@ -11,14 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpareto.algorithms.ditto import Ditto
-from fedpareto.core.clients import Clients
-from fedpareto.core.federation import Federation
-from fedpareto.core.learner import Pull
+from fedpareto.algorithms.personal.ditto import Ditto
+from fedpareto.config.errors import UserError
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.learner import Pull
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.compiled import CompiledDescending
 from fedpareto.networks.mlp import MLP

@@ -7,8 +7,8 @@ import pytest
 import torch
 from plain_ddpg import PlainDDPG, Sledding, flat, networks_of
 
-from fedpareto.core.clients import Clients
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.clients import Clients
 from fedpareto.learners.ddpg import DDPG, DDPGAgent
 from fedpareto.learners.dqn import DQN
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure

@@ -7,18 +7,18 @@ import pytest
 import torch
 from plain_dqn import PlainDQN, flat, network_of
 
-from fedpareto.algorithms.local import Local
-from fedpareto.core.clients import Clients
-from fedpareto.core.registry import make_algorithm
+from fedpareto.algorithms.personal.local import Local
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.options import LocalOptions
-from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
 from fedpareto.learners.dqn import DQN, DQNAgent
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
+from fedpareto.runs import runner
+from fedpareto.spec.draft import Draft
 from fedpareto.tensors import rng
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
@@ -265,7 +265,7 @@ def test_a_resumed_run_continues_bit_for_bit(tmp_path):
 
 
 def test_what_a_client_remembers_is_kept_for_each_lane_until_the_lane_is_over():
-    from fedpareto.core.messages import Tasks
+    from fedpareto.contract.messages import Tasks
 
     spec = _spec(PROBLEM, "local", rounds=1, clients=2, learner=LEARNER)
     federation = spec.federation(0)

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from fedpareto.core.learner import Pull
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.learner import Pull
 from fedpareto.learners.descent import Descent
 from fedpareto.learners.gradients import Autograd
 from fedpareto.learners.optimisers import Schedule, clip_

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.core.clients import Clients
-from fedpareto.core.learner import Pull
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.learner import Pull
 from fedpareto.learners import minibatches
 from fedpareto.learners.gradients import ByHand
 from fedpareto.learners.plain import is_plain

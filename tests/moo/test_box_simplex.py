@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo import box_simplex
 from fedpareto.moo.box_simplex import BoxSimplex, box_min_norm_weights, by_mean_diagonal
 from fedpareto.moo.min_norm import min_norm_weights, project_to_simplex

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo.dominance import dominates, front, is_nondominated, rank_k_front, ranks
 
 quick = settings(deadline=None, max_examples=80, derandomize=True)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo.min_norm import min_norm_weights, normalised, project_to_simplex, projected_gradient
 
 quick = settings(deadline=None, max_examples=60, derandomize=True)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.fedpref import scaled, similarities
-from fedpareto.algorithms.gossip_fedavg import GossipFedAvg
-from fedpareto.algorithms.gossip_fedpref import mixtures
-from fedpareto.algorithms.personal import PersonalState
-from fedpareto.core.federation import Federation
+from fedpareto.algorithms._shared.personal_models import PersonalState
+from fedpareto.algorithms.clustered.fedpref import scaled, similarities
+from fedpareto.algorithms.without_server.gossip_fedavg import GossipFedAvg
+from fedpareto.algorithms.without_server.gossip_fedpref import mixtures
+from fedpareto.contract.federation import Federation
 from fedpareto.moo import graphs
 from fedpareto.problems.convex import Convex
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedpareto.errors import BadPreference, UnknownName, UserError
+from fedpareto.config.errors import BadPreference, UnknownName, UserError
 from fedpareto.moo import preferences as prefs
 
 quick = settings(deadline=None, max_examples=30, derandomize=True)

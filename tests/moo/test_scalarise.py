@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo.scalarise import SCALARISATIONS, linear, smooth_tchebycheff, tchebycheff
 
 quick = settings(deadline=None, max_examples=60, derandomize=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.fedpref import bipartition
+from fedpareto.algorithms.clustered.fedpref import bipartition
 from fedpareto.moo.separation import separation, separation_p_value
 from fedpareto.moo.similarity import cosines
 

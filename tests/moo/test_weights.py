@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.moo.min_norm import project_to_simplex
 from fedpareto.moo.preferences import equidistant

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from any_network import LENGTH, MODULES, AnyNetwork, inputs_of
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.federation import Federation
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
 from fedpareto.networks.layers import FORWARDS
 from fedpareto.networks.module import StackedModule, layout_of
 from fedpareto.networks.resnet import ResNet18

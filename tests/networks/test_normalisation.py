@@ -9,22 +9,22 @@ import torch
 
 import fedpareto
 from any_network import AnyNetwork
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedcmoo import FedCMOO
-from fedpareto.algorithms.fedfew import FedFew
-from fedpareto.algorithms.fedrep import FedRep
-from fedpareto.algorithms.few import distinct_start
-from fedpareto.algorithms.fine_tuning import FineTuned
-from fedpareto.algorithms.fsmgda import FSMGDA
-from fedpareto.algorithms.ifca import IFCA
-from fedpareto.algorithms.normalisation import OWN, normalised, private_entries
-from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.core.algorithm import normalisation_of, privacy_of
-from fedpareto.core.privacy import Privacy
-from fedpareto.core.registry import make_algorithm, protected
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
+from fedpareto.algorithms._shared.few_models import distinct_start
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.fedfew import FedFew
+from fedpareto.algorithms.clustered.ifca import IFCA
+from fedpareto.algorithms.common_descent.fedcmoo import FedCMOO
+from fedpareto.algorithms.common_descent.fsmgda import FSMGDA
+from fedpareto.algorithms.fronts.praffl import PraFFL
+from fedpareto.algorithms.personal.fedrep import FedRep
+from fedpareto.algorithms.wrappers.fine_tuning import FineTuned
+from fedpareto.algorithms.wrappers.normalisation import OWN, normalised, private_entries
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import normalisation_of, privacy_of
+from fedpareto.contract.privacy import Privacy
+from fedpareto.contract.registry import make_algorithm, protected
 from fedpareto.moo.compression import restore
+from fedpareto.spec.draft import Draft
 from fedpareto.testing import conformance
 from fedpareto.testing.conformance import largest_difference, trial
 

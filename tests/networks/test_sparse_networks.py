@@ -12,18 +12,18 @@ from safetensors.torch import load_file
 
 import fedpareto
 from fedpareto import Federation
-from fedpareto.algorithms.fedmtl import FedMTL
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
+from fedpareto.algorithms.personal.fedmtl import FedMTL
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
 from fedpareto.networks.backprop import Backprop
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems.images_text.images import Digits
 from fedpareto.problems.images_text.texts import Shakespeare
 from fedpareto.problems.multitask.digits import DigitPairs
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto.serving import onnx_file
+from fedpareto.runs.runner import resume, start
+from fedpareto.serve import onnx_file
+from fedpareto.spec.draft import Draft
 from fedpareto.tensors.connections import Sparsity
 from fedpareto.tensors.widths import cost_of, slice_of
 from fedpareto.tensors.workspace import Workspace

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.networks import convolution
 from fedpareto.networks.backprop import Backprop
 from fedpareto.networks.convolution import stacked_conv2d

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 
 def answer(name, payload):

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.columns import in_folder
 from fedpareto.moo.indicators import all_indicators, hypervolume, own_utilities
 from fedpareto.moo.preferences import equidistant
-from fedpareto.report.parsing import FORMAT
+from fedpareto.record.columns import in_folder
+from fedpareto.record.parsing import FORMAT
 
 SPLITS = ("train", "test", "own-test")
 GOALS = ("accuracy", "demographic-parity", "calibration", "privacy")

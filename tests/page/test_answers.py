@@ -9,14 +9,14 @@ import pytest
 from made_runs import MadeRun
 
 import fedpareto
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo.fairness import across_objectives
-from fedpareto.page import answers
+from fedpareto.page import queries
 from fedpareto.page.frames import unframe
 from fedpareto.page.watch import Shelf, Unknown
+from fedpareto.record.reading import load
 from fedpareto.report.across import across_clients
 from fedpareto.report.comparison import comparison
-from fedpareto.report.reading import load
 
 NAMES = ("cfl", "fedavg", "fedpref", "local")
 
@@ -66,7 +66,7 @@ def ids(shelf):
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_of_lines_are_those_of_the_report(name, root, shelf, ids):
     record = load(root / name)
-    head, columns = unframe(answers.lines(shelf, ids[name]))
+    head, columns = unframe(queries.lines(shelf, ids[name]))
     place = {(int(s), int(r)): k for k, (s, r) in enumerate(zip(columns["seed"], columns["round"], strict=True))}
     assert head == {"epoch": 0, "since": 0, "total": len(record.lines)}
     assert len(place) == len(record.lines)
@@ -95,7 +95,7 @@ def test_numbers_of_lines_are_those_of_the_report(name, root, shelf, ids):
 @pytest.mark.parametrize("split", ["train", "test", "own-test"])
 def test_values_are_those_of_each_client(evaluation, split, root, shelf, ids):
     record = load(root / "cfl")
-    head, columns = unframe(answers.values(shelf, ids["cfl"], evaluation, split))
+    head, columns = unframe(queries.values(shelf, ids["cfl"], evaluation, split))
     lines = {(line.seed, line.round): line for line in record.lines}
     assert (head["clients"], head["every"], len(head["lines"])) == (6, 1, len(lines))
     for (seed, round_), values in zip(head["lines"], columns["values"], strict=True):
@@ -115,7 +115,7 @@ def test_who_asks_for_what_is_new_has_in_the_end_what_who_asks_once_has(tmp_path
         happens()
         events = shelf.poll()
         total = len(known.get("seed", []))
-        head, columns = unframe(answers.lines(shelf, id, total, epoch))
+        head, columns = unframe(queries.lines(shelf, id, total, epoch))
         told = [event for event in events if "numbers" in event]
         are_told.append(len(told))
         for event in told:
@@ -130,22 +130,22 @@ def test_who_asks_for_what_is_new_has_in_the_end_what_who_asks_once_has(tmp_path
         known = {name: np.concatenate([known.get(name, new)[: head["since"]], new]) for name, new in columns.items()}
         assert len(known["seed"]) == head["total"]
     assert are_told == [0, 1, 1, 0, 1], "nobody had asked, or all are others"
-    _, fresh = unframe(answers.lines(shelf_of(tmp_path), id))
+    _, fresh = unframe(queries.lines(shelf_of(tmp_path), id))
     assert known.keys() == fresh.keys()
     for name, column in fresh.items():
         np.testing.assert_array_equal(known[name], column)
-    head, columns = unframe(answers.values(shelf, id, "sent", "test", 10, epoch))
+    head, columns = unframe(queries.values(shelf, id, "sent", "test", 10, epoch))
     assert head["lines"] == [[0, 5], [1, 5]]
-    _, whole = unframe(answers.values(shelf, id, "sent", "test", 10, epoch + 1))
+    _, whole = unframe(queries.values(shelf, id, "sent", "test", 10, epoch + 1))
     np.testing.assert_array_equal(columns["values"], whole["values"][10:])
 
 
 def test_many_points_are_thinned_by_rounds_and_the_last_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(answers, "MOST_POINTS", 20)
+    monkeypatch.setattr(queries, "MOST_POINTS", 20)
     MadeRun(tmp_path / "run", seeds=(0, 1), clients=3, rounds=10).go_on(10)
     shelf = shelf_of(tmp_path)
     (id,) = shelf.runs
-    head, columns = unframe(answers.values(shelf, id, "sent", "test"))
+    head, columns = unframe(queries.values(shelf, id, "sent", "test"))
     assert head["every"] == 4
     assert sorted({r for _, r in head["lines"]}) == [0, 4, 8, 9]
     assert (head["total"], columns["values"].shape) == (20, (8, 2, 3))
@@ -157,7 +157,7 @@ def test_many_points_are_thinned_by_rounds_and_the_last_stays(tmp_path, monkeypa
 @pytest.mark.parametrize("when", [None, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_regret_and_gain_are_what_numpy_computes(name, when, root, shelf, ids):
-    answer = as_json(answers.clients(shelf, ids[name], 1, when, list(ids.values())))
+    answer = as_json(queries.clients(shelf, ids[name], 1, when, list(ids.values())))
 
     def points(which):
         """By hand, from the files alone."""
@@ -187,14 +187,14 @@ def test_regret_and_gain_are_what_numpy_computes(name, when, root, shelf, ids):
 
 
 def test_what_clients_missed_and_sent_is_what_events_and_traffic_say(root, shelf, ids):
-    rows = answers.clients(shelf, ids["cfl"], 0, None, [])["rows"]
+    rows = queries.clients(shelf, ids["cfl"], 0, None, [])["rows"]
     record = load(root / "cfl")
     traffic = sum(line.columns.traffic(line.row) for line in record.of_seed(0))
     missed = [sum((event.seed, event.client) == (0, i) for event in record.events) for i in range(6)]
     assert [row["missed"] for row in rows] == missed
     assert sum(missed) > 0
     assert [[row["bytes_down"], row["bytes_up"]] for row in rows] == traffic.tolist()
-    earlier = answers.clients(shelf, ids["cfl"], 0, 2, [])["rows"]
+    earlier = queries.clients(shelf, ids["cfl"], 0, 2, [])["rows"]
     assert sum(row["missed"] for row in earlier) == sum(event.seed == 0 and event.round <= 2 for event in record.events)
     assert sum(row["bytes_up"] for row in earlier) == sum(line.bytes_up for line in record.of_seed(0)[:2])
     groups = {tuple(row["client"] for row in rows if row["cluster"] == one) for one in {row["cluster"] for row in rows}}
@@ -207,7 +207,7 @@ def test_a_gain_is_told_only_of_the_same_clients(tmp_path):
         MadeRun(tmp_path / name, name, clients=clients, rounds=2).finish()
     shelf = shelf_of(tmp_path)
     ids = by_name(shelf)
-    answer = answers.clients(shelf, ids["fedavg"], 0, None, list(ids.values()))
+    answer = queries.clients(shelf, ids["fedavg"], 0, None, list(ids.values()))
     assert (answer["alone"], {row["gain"] for row in answer["rows"]}) == (ids["local"], {None})
 
 
@@ -217,14 +217,14 @@ def test_private_preferences_are_in_no_answer(tmp_path):
     run.finish()
     shelf = shelf_of(tmp_path)
     (id,) = shelf.runs
-    rows = answers.clients(shelf, id, 0, None, [id])
+    rows = queries.clients(shelf, id, 0, None, [id])
     assert rows["private"]
     assert {(row["preference"], row["utility"], row["regret"], row["gain"]) for row in rows["rows"]} == {(None,) * 4}
-    head, _ = unframe(answers.film(shelf, id, 0))
+    head, _ = unframe(queries.film(shelf, id, 0))
     assert head["preferences"] is None
-    _, columns = unframe(answers.solutions(shelf, id, "test"))
+    _, columns = unframe(queries.solutions(shelf, id, "test"))
     assert list(columns) == ["values.0"]
-    assert answers.runs(shelf)["runs"][0]["private"]
+    assert queries.runs(shelf)["runs"][0]["private"]
 
 
 # -- film and grid ---------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_private_preferences_are_in_no_answer(tmp_path):
 
 @pytest.mark.parametrize("name", ["fedpref", "cfl"])
 def test_a_film_is_what_the_lines_tell(name, root, shelf, ids):
-    head, columns = unframe(answers.film(shelf, ids[name], 0))
+    head, columns = unframe(queries.film(shelf, ids[name], 0))
     rows = [json.loads(text) for text in (root / name / "metrics.jsonl").read_text().splitlines()]
     rows = [row for row in rows if row["seed"] == 0]
     assert head["rounds"] == [row["round"] for row in rows]
@@ -248,7 +248,7 @@ def test_a_film_is_what_the_lines_tell(name, root, shelf, ids):
 
 
 def test_a_grid_is_what_events_and_traffic_say(root, shelf, ids):
-    head, columns = unframe(answers.grid(shelf, ids["cfl"], 1))
+    head, columns = unframe(queries.grid(shelf, ids["cfl"], 1))
     record = load(root / "cfl")
     lost = {(event.round, event.client) for event in record.events if event.seed == 1}
     assert head["rounds"] == [1, 2, 3, 4]
@@ -260,9 +260,9 @@ def test_a_grid_is_what_events_and_traffic_say(root, shelf, ids):
         traffic = line.columns.traffic(line.row)
         np.testing.assert_array_equal(columns["down"][k], traffic[:, 0])
         np.testing.assert_array_equal(columns["up"][k], traffic[:, 1])
-    found = answers.events(shelf, ids["cfl"])
+    found = queries.events(shelf, ids["cfl"])
     assert found["total"] == len(record.events) == len(found["events"])
-    assert answers.events(shelf, ids["cfl"], found["total"] - 1)["events"] == found["events"][-1:]
+    assert queries.events(shelf, ids["cfl"], found["total"] - 1)["events"] == found["events"][-1:]
 
 
 def test_who_is_left_out_or_refused_is_seen(tmp_path):
@@ -276,7 +276,7 @@ def test_who_is_left_out_or_refused_is_seen(tmp_path):
     run.append(json.dumps(event) + "\n", "events.jsonl")
     shelf = shelf_of(tmp_path)
     (id,) = shelf.runs
-    head, columns = unframe(answers.grid(shelf, id, 0))
+    head, columns = unframe(queries.grid(shelf, id, 0))
     assert [head["meaning"][str(state)] for state in columns["state"][0]] == [
         "shortened",
         "refused",
@@ -284,14 +284,14 @@ def test_who_is_left_out_or_refused_is_seen(tmp_path):
         "left out",
     ]
     assert head["attackers"] == [3]
-    assert [row["attacker"] for row in answers.clients(shelf, id, 0, None, [])["rows"]] == [False] * 3 + [True]
+    assert [row["attacker"] for row in queries.clients(shelf, id, 0, None, [])["rows"]] == [False] * 3 + [True]
 
 
 # -- side by side ----------------------------------------------------------------------------------------------------
 
 
 def test_tables_are_those_of_the_report_with_the_ids_of_runs(root, shelf, ids):
-    answer = as_json(answers.compare(shelf, [ids[name] for name in NAMES]))
+    answer = as_json(queries.compare(shelf, [ids[name] for name in NAMES]))
     records = [load(root / name) for name in NAMES]
     assert [row.pop("run") for row in answer["table"]["rows"]][:4] == [ids[name] for name in NAMES]
     assert answer["table"] == comparison(records).to_plain()
@@ -302,7 +302,7 @@ def test_tables_are_those_of_the_report_with_the_ids_of_runs(root, shelf, ids):
     different = {one["key"]: one["values"] for one in answer["differences"]}
     assert different["faults.dropout"] == {ids[name]: 0.2 if name == "cfl" else 0.0 for name in NAMES}
     assert "clients" not in different
-    one = answers.compare(shelf, [ids["cfl"]])
+    one = queries.compare(shelf, [ids["cfl"]])
     assert (one["differences"], one["refused"]) == ([], None)
 
 
@@ -310,10 +310,10 @@ def test_a_run_has_one_name_whichever_others_are_chosen(tmp_path):
     for name in ("one", "other"):
         MadeRun(tmp_path / name, clients=3, rounds=2).finish()
     shelf = shelf_of(tmp_path)
-    labels = {entry["id"]: entry["label"] for entry in answers.runs(shelf)["runs"]}
+    labels = {entry["id"]: entry["label"] for entry in queries.runs(shelf)["runs"]}
     assert len(set(labels.values())) == 2
     for chosen in ([*labels][:1], [*labels]):
-        rows = answers.compare(shelf, chosen)["table"]["rows"]
+        rows = queries.compare(shelf, chosen)["table"]["rows"]
         assert {row["run"]: row["label"] for row in rows if row["run"]} == {id: labels[id] for id in chosen}
 
 
@@ -321,7 +321,7 @@ def test_runs_that_cannot_stand_side_by_side_say_why(tmp_path):
     for name, goals in (("two", 2), ("three", 3)):
         MadeRun(tmp_path / name, clients=3, goals=goals, rounds=2).finish()
     shelf = shelf_of(tmp_path)
-    answer = answers.compare(shelf, list(shelf.runs))
+    answer = queries.compare(shelf, list(shelf.runs))
     assert "different objectives" in answer["refused"]
     assert answer["table"] is None
     assert [one["key"] for one in answer["differences"]] == []
@@ -338,19 +338,19 @@ def test_one_objective_one_client_and_one_split_have_all_answers(choices, tmp_pa
     for end in (lambda: run.go_on(2), run.finish):
         end()
         shelf = shelf_of(tmp_path)
-        (entry,) = as_json(answers.runs(shelf))["runs"]
+        (entry,) = as_json(queries.runs(shelf))["runs"]
         record, id = load(run.folder), entry["id"]
         is_one = choices.get("goals") == 1
         assert entry["headline"][0] == ("mean accuracy" if is_one else "hypervolume")
         last = record.points()[0][:, 0].mean() if is_one else record.indicators["hypervolume"][0]
         assert entry["headline"][1] == pytest.approx(last)
-        as_json(answers.about(shelf, id))
-        as_json(answers.compare(shelf, [id]))
-        rows = as_json(answers.clients(shelf, id, 0, None, [id]))["rows"]
+        as_json(queries.about(shelf, id))
+        as_json(queries.compare(shelf, [id]))
+        rows = as_json(queries.clients(shelf, id, 0, None, [id]))["rows"]
         assert all(row["regret"] >= 0 for row in rows)
-        _, columns = unframe(answers.values(shelf, id, "sent", entry["held_out"]))
+        _, columns = unframe(queries.values(shelf, id, "sent", entry["held_out"]))
         np.testing.assert_array_equal(columns["values"][-1].T, record.lines[-1].sent[record.held_out])
-        for answer in (answers.film, answers.grid):
+        for answer in (queries.film, queries.grid):
             unframe(answer(shelf, id, 0))
 
 
@@ -363,14 +363,14 @@ def test_what_is_not_finite_is_not_known_and_nothing_breaks(tmp_path):
     run.append(json.dumps(row | {"hypervolume": None, "similarity": [[1, None, 0]] * 3}) + "\n")
     shelf = shelf_of(tmp_path)
     (id,) = shelf.runs
-    as_json(answers.runs(shelf))
-    rows = as_json(answers.clients(shelf, id, 0, None, [id]))["rows"]
+    as_json(queries.runs(shelf))
+    rows = as_json(queries.clients(shelf, id, 0, None, [id]))["rows"]
     assert rows[1]["sent"] == [None, None]
     assert [row["regret"] is None for row in rows] == [False, True, False]
-    _, columns = unframe(answers.lines(shelf, id))
+    _, columns = unframe(queries.lines(shelf, id))
     assert np.isnan(columns["hypervolume"]).all()
     assert columns["sent.worst.0"].tolist() == [0.5]
-    _, columns = unframe(answers.film(shelf, id, 0))
+    _, columns = unframe(queries.film(shelf, id, 0))
     assert columns["similarity"][0][:, 1].tolist() == [-128] * 3
 
 
@@ -379,35 +379,35 @@ def test_a_front_of_the_servers_own_is_held_against_what_clients_have(tmp_path):
     shelf = shelf_of(tmp_path)
     (id,) = shelf.runs
     record = load(tmp_path / "run")
-    answer = as_json(answers.clients(shelf, id, 0, None, [id]))
+    answer = as_json(queries.clients(shelf, id, 0, None, [id]))
     wishes = record.preferences(0)
     assert len(answer["rows"]) == 3
     assert all(row["regret"] >= -1e-12 for row in answer["rows"])
     every = np.concatenate([record.solution(0).objectives["test"], record.of_seed(0)[-1].sent["test"]])
     best = (wishes @ -every.T).max(axis=1)
     np.testing.assert_allclose([row["utility"] + row["regret"] for row in answer["rows"]], best, atol=1e-9)
-    as_json(answers.about(shelf, id))
-    as_json(answers.compare(shelf, [id]))
+    as_json(queries.about(shelf, id))
+    as_json(queries.compare(shelf, [id]))
 
 
 def test_what_there_is_not_is_refused_in_one_line(shelf, ids):
     with pytest.raises(Unknown):
-        answers.lines(shelf, "../etc")
+        queries.lines(shelf, "../etc")
     for wrong in (
-        lambda: answers.values(shelf, ids["cfl"], "best", "test"),
-        lambda: answers.values(shelf, ids["cfl"], "sent", "nowhere"),
-        lambda: answers.film(shelf, ids["cfl"], 9),
-        lambda: answers.grid(shelf, ids["cfl"], 9),
-        lambda: answers.clients(shelf, ids["cfl"], 9, None, []),
+        lambda: queries.values(shelf, ids["cfl"], "best", "test"),
+        lambda: queries.values(shelf, ids["cfl"], "sent", "nowhere"),
+        lambda: queries.film(shelf, ids["cfl"], 9),
+        lambda: queries.grid(shelf, ids["cfl"], 9),
+        lambda: queries.clients(shelf, ids["cfl"], 9, None, []),
     ):
         with pytest.raises(UserError):
             wrong()
 
 
 def test_a_run_that_is_killed_and_resumed_under_the_page_ends_as_on_a_page_that_is_opened_then(tmp_path):
-    from fedpareto.experiments.draft import Draft
-    from fedpareto.experiments.interrupts import Stopped
-    from fedpareto.experiments.runner import resume, start
+    from fedpareto.config.interrupts import Stopped
+    from fedpareto.runs.runner import resume, start
+    from fedpareto.spec.draft import Draft
 
     spec = Draft({"problem": "convex", "algorithm": "fedpref", "clients": 4, "rounds": 5, "seeds": [0, 1]}).finish()
     shelf, stops = Shelf([tmp_path]), iter([False, True])
@@ -423,10 +423,10 @@ def test_a_run_that_is_killed_and_resumed_under_the_page_ends_as_on_a_page_that_
     resume(tmp_path / "run", on_round=lambda progress: shelf.poll())
     shelf.poll()
     fresh = shelf_of(tmp_path)
-    for answer in (answers.lines, lambda *asked: answers.values(*asked, "sent", "test")):
+    for answer in (queries.lines, lambda *asked: queries.values(*asked, "sent", "test")):
         (mine, mine_columns), (theirs, their_columns) = unframe(answer(shelf, id)), unframe(answer(fresh, id))
         assert mine | {"epoch": 0} == theirs
         assert mine["epoch"] > 0
         for name, column in their_columns.items():
             np.testing.assert_array_equal(mine_columns[name], column)
-    assert answers.compare(shelf, [id]) == answers.compare(fresh, [id])
+    assert queries.compare(shelf, [id]) == queries.compare(fresh, [id])

@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from browsing import patient, settled
 
 import fedpareto
-from fedpareto.columns import in_folder
+from fedpareto.record.columns import in_folder
 from processes import Commands
 
 SPEC = {

@@ -9,7 +9,7 @@ import pytest
 from browsing import settled
 from made_runs import MadeRun
 
-from fedpareto.report.reading import load
+from fedpareto.record.reading import load
 
 NAMES = ("cfl", "fedavg", "fedpref")
 CLIENTS = 700

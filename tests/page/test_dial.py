@@ -13,12 +13,12 @@ import pytest
 from browsing import settled
 
 import fedpareto
-from fedpareto.algorithms.praffl import PraFFL
+from fedpareto.algorithms.fronts.praffl import PraFFL
 from fedpareto.page.ids import id_of
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto.serving import runs
-from fedpareto.serving.predictions import predict
+from fedpareto.serve import runs
+from fedpareto.serve.predictions import predict
 from waiting import until
 
 with warnings.catch_warnings():

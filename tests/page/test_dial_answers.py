@@ -20,17 +20,17 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 import fedpareto
-from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.errors import UserError
-from fedpareto.experiments.store import RunFolder
+from fedpareto.algorithms.fronts.praffl import PraFFL
+from fedpareto.config.errors import UserError
 from fedpareto.page.dial import Dial, Superseded, routes
 from fedpareto.page.dial_rows import MISSING, Table
 from fedpareto.page.watch import Unknown
 from fedpareto.problems.fairness.benchmarks import Adult, Bank
 from fedpareto.problems.multitask.digits import DigitPairs
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto.serving import runs
-from fedpareto.serving.predictions import predict
+from fedpareto.record.store import RunFolder
+from fedpareto.serve import runs
+from fedpareto.serve.predictions import predict
 from processes import forked_workers
 
 ENGINE = {"threads": 1, "chunk": 64}

@@ -16,10 +16,10 @@ from axe_playwright_python.sync_playwright import Axe
 from browsing import patient, settled
 from private_bytes import found, saved_answers
 
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.store import RunFolder
 from fedpareto.page.frames import frame
-from fedpareto.report.reading import load
+from fedpareto.record.reading import load
+from fedpareto.record.store import RunFolder
+from fedpareto.spec.draft import Draft
 from processes import FLOWER, Commands
 from waiting import until
 
@@ -35,8 +35,8 @@ def deployment(tmp_path):
     """Of parties with made-up people: who is hired depends on score and gender."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # What the libraries under Flower warn of on import is not ours to mend.
-        from fedpareto.deploy.create import create
-        from fedpareto.engines.flower.launch import free_ports
+        from fedpareto.flower.deploy.create import create
+        from fedpareto.flower.engine.launch import free_ports
     from fedpareto.problems.fairness.schema import TableSchema
     from fedpareto.problems.fairness.sources import Source
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_runs import MadeRun
 
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.report.following import Following, NoRoundsYet
-from fedpareto.report.lines import Lines
-from fedpareto.report.matrices import Packed
-from fedpareto.report.pieces import Pieces
-from fedpareto.report.reading import load
+from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.record.chunked_array import Pieces
+from fedpareto.record.following import Following, NoRoundsYet
+from fedpareto.record.lines import Lines
+from fedpareto.record.matrices import Packed
+from fedpareto.record.reading import load
 
 
 def content(lines):

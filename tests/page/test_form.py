@@ -17,12 +17,12 @@ from fastapi import FastAPI
 
 from fedpareto.config.parameters import field_names
 from fedpareto.config.source import field_docs
-from fedpareto.core import consent, registry
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.spec import PARTS, TOP_LEVEL
+from fedpareto.contract import consent, registry
 from fedpareto.page import form, form_worker
 from fedpareto.page.worker import Worker
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import PARTS, TOP_LEVEL
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -55,7 +55,7 @@ def test_every_algorithm_problem_engine_and_part_is_offered_with_all_its_paramet
     for kind, classes in (
         ("algorithms", registry.algorithms()),
         ("problems", registry.problems()),
-        ("engines", {name: engines.backend(name).options for name in engines.names()}),
+        ("engines", {name: backends.backend(name).options for name in backends.names()}),
     ):
         offered = {one["name"]: one for one in found[kind]}
         assert offered.keys() == classes.keys()

@@ -14,7 +14,7 @@ from browsing import apart
 from starlette.responses import PlainTextResponse
 
 from fedpareto.page import tokens
-from fedpareto.page.guard import POLICY, Guard
+from fedpareto.page.access import POLICY, Guard
 
 OURS = {"content-type": "application/json", "x-fedpareto": "page"}
 

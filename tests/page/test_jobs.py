@@ -15,8 +15,8 @@ import pytest
 from browsing import on_paper, settled
 
 import fedpareto
-from fedpareto.experiments.draft import load
 from fedpareto.page.jobs import Jobs, is_busy
+from fedpareto.spec.draft import load
 from processes import run
 from waiting import until
 

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from fedpareto.experiments import matrix
-from fedpareto.page import answers
+from fedpareto.campaigns import matrix
+from fedpareto.page import queries
 from fedpareto.page.watch import Shelf, Unknown
 from waiting import until
 
@@ -43,7 +43,7 @@ def made(tmp_path_factory):
 def test_every_cell_has_a_value_or_a_reason(made):
     record = json.loads((made / "m" / "matrix.json").read_text())
     shelf, id = of_matrix(made)
-    found = answers.matrix(shelf, id)
+    found = queries.matrix(shelf, id)
     assert (found["algorithms"], found["defences"]) == (["fedavg", "dsfl"], ["none", "median"])
     assert found["seeds"] == [3, 5]
     told = {(one["algorithm"], one["attack"], one["defence"]): one for one in found["cells"]}
@@ -84,11 +84,11 @@ def test_cells_wait_until_they_are_run_and_appear_as_they_are(tmp_path):
 
         def states():
             shelf.poll()
-            return [one["state"] for one in answers.matrix(shelf, id)["cells"]]
+            return [one["state"] for one in queries.matrix(shelf, id)["cells"]]
 
         assert states().count("unfit") == 2
         assert states().count("waiting") >= 5
-        assert answers.matrix(shelf, id)["busy"]
+        assert queries.matrix(shelf, id)["busy"]
     finally:
         may.set()
         thread.join()
@@ -100,13 +100,13 @@ def test_a_cell_of_which_training_diverged_has_failed(made, tmp_path):
     record["cells"][0] |= {"value": None, "worst": None, "failed": "training diverged"}
     (tmp_path / "matrix.json").write_text(json.dumps(record))
     shelf, id = of_matrix(tmp_path)
-    first = answers.matrix(shelf, id)["cells"][0]
+    first = queries.matrix(shelf, id)["cells"][0]
     assert (first["state"], first["reason"], first["value"]) == ("failed", "training diverged", None)
 
 
 def test_what_is_no_matrix_is_not_answered_as_one(made):
     shelf, id = of_matrix(made)
     with pytest.raises(Unknown, match="is a matrix, not a deployment"):
-        answers.federation(shelf, id)
+        queries.federation(shelf, id)
     with pytest.raises(Unknown, match="nothing called"):
-        answers.matrix(shelf, "00000000")
+        queries.matrix(shelf, "00000000")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as of_numpy
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.page.frames import TYPES, frame, unframe
 
 ARRAYS = st.sampled_from([*TYPES.values(), "<i8"]).flatmap(

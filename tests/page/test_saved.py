@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from browsing import settled
 
-from fedpareto.errors import UserError
-from fedpareto.page import answers
+from fedpareto.config.errors import UserError
+from fedpareto.page import queries
 from fedpareto.page.comparison import write_comparison
 from fedpareto.page.frames import unframe
 from fedpareto.page.saved import LIVE, LIVE_SCREENS, STATIC, saved
 from fedpareto.page.watch import Shelf
+from fedpareto.record.reading import load
 from fedpareto.report.across import across_clients
 from fedpareto.report.comparison import comparison
-from fedpareto.report.reading import load
 
 EVIL = '<script>alert("1")</script>'
 NAMESPACE = "http://www.w3.org/2000/svg"
@@ -149,11 +149,11 @@ def test_a_run_that_cannot_be_read_is_not_saved_but_named(write_run, tmp_path):
     (bad / "run.json").write_text("{")
     shelf = Shelf([tmp_path])
     shelf.poll()
-    ids = [one["id"] for one in answers.runs(shelf)["runs"]]
+    ids = [one["id"] for one in queries.runs(shelf)["runs"]]
     assert len(ids) == 2
     with pytest.raises(UserError, match=r"the run b cannot be saved: .*run\.json is damaged"):
         saved(shelf, ids)
-    assert saved(shelf, [one["id"] for one in answers.runs(shelf)["runs"] if one["name"] == good.name])
+    assert saved(shelf, [one["id"] for one in queries.runs(shelf)["runs"] if one["name"] == good.name])
 
 
 def test_what_is_asked_of_a_run_is_there(example):

@@ -16,9 +16,9 @@ import fedpareto
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.page.saved import STATIC
 from fedpareto.problems.convex import Convex
+from fedpareto.record.reading import load
 from fedpareto.report.comparison import comparison
 from fedpareto.report.likeness import comparable
-from fedpareto.report.reading import load
 from waiting import until
 
 NAMES = ("cfl", "fedavg", "fedpref", "local")

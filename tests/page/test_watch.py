@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from made_runs import MadeRun
 
-from fedpareto.files import Lock
-from fedpareto.page import answers
+from fedpareto.config.files import Lock
+from fedpareto.page import queries
 from fedpareto.page.watch import Shelf, Unknown
 
 HERE = str(Path(__file__).parent)
@@ -23,7 +23,7 @@ def told(events, name="changed"):
 
 
 def names(shelf):
-    return [entry["name"] for entry in answers.runs(shelf)["runs"]]
+    return [entry["name"] for entry in queries.runs(shelf)["runs"]]
 
 
 def settle(shelf):
@@ -88,14 +88,14 @@ def test_a_damaged_folder_is_one_entry_with_its_error_and_the_rest_works(tmp_pat
     (tmp_path / "values" / "columns.bin").write_bytes(b"")
     shelf = Shelf([tmp_path])
     settle(shelf)
-    entries = {entry["name"]: entry for entry in answers.runs(shelf)["runs"]}
+    entries = {entry["name"]: entry for entry in queries.runs(shelf)["runs"]}
     assert {name for name, entry in entries.items() if entry["error"]} == set(entries) - {"sound"}
     for name in ("line", "run", "old", "status", "values"):
         assert set(entries[name]) == {"id", "name", "error"}
         assert "\n" not in entries[name]["error"]
     assert "written by an older fedpareto" in entries["old"]["error"]
     assert entries["sound"]["headline"][0] == "hypervolume"
-    assert len(answers.lines(shelf, entries["sound"]["id"])) > 100
+    assert len(queries.lines(shelf, entries["sound"]["id"])) > 100
 
 
 def test_a_run_that_is_at_work_is_busy_and_one_that_only_begins_has_its_place(tmp_path):
@@ -106,7 +106,7 @@ def test_a_run_that_is_at_work_is_busy_and_one_that_only_begins_has_its_place(tm
     shelf, locks = Shelf([tmp_path]), [Lock(tmp_path / name / ".lock") for name in ("run", "begins")]
     assert all(lock.take() for lock in locks)
     settle(shelf)
-    begins, runs = answers.runs(shelf)["runs"]
+    begins, runs = queries.runs(shelf)["runs"]
     assert (begins["status"]["name"], begins["algorithm"], begins["error"]) == ("starting", "fedavg", None)
     assert runs["status"]["busy"]
     assert runs["status"]["process"] == {"pid": 1, "host": "here"}
@@ -116,7 +116,7 @@ def test_a_run_that_is_at_work_is_busy_and_one_that_only_begins_has_its_place(tm
         lock.release()
     assert [event["status"]["busy"] for event in told(shelf.poll())] == [False, False]
     assert shelf.pause == 1
-    assert "no run.json" in answers.runs(shelf)["runs"][0]["error"]
+    assert "no run.json" in queries.runs(shelf)["runs"][0]["error"]
 
 
 def test_what_is_no_run_is_found_too(tmp_path):
@@ -139,7 +139,7 @@ def test_what_is_no_run_is_found_too(tmp_path):
         (tmp_path / folder / name).write_text(json.dumps(content), encoding="utf-8")
     shelf = Shelf([tmp_path])
     settle(shelf)
-    answer = answers.runs(shelf)
+    answer = queries.runs(shelf)
     found = {(one["name"], one["kind"]): one for one in answer["others"]}
     assert {key: one["status"] for key, one in found.items()} == {
         ("m", "matrix"): "finished",
@@ -164,7 +164,7 @@ def test_a_large_folder_is_on_the_shelf_before_it_is_read(tmp_path, monkeypatch)
     MadeRun(tmp_path / "second", clients=3).go_on(15)
     shelf = Shelf([tmp_path])
     shelf.poll()
-    first, second = answers.runs(shelf)["runs"]
+    first, second = queries.runs(shelf)["runs"]
     assert 0 < first["lines"] < 15
     assert second["lines"] == 0
     assert second["headline"][1] > 0, "of its last line"
@@ -173,7 +173,7 @@ def test_a_large_folder_is_on_the_shelf_before_it_is_read(tmp_path, monkeypatch)
     assert shelf.pause == 0
     settle(shelf)
     assert shelf.reading is None
-    assert [entry["lines"] for entry in answers.runs(shelf)["runs"]] == [15, 15]
+    assert [entry["lines"] for entry in queries.runs(shelf)["runs"]] == [15, 15]
 
 
 LOOKING = """
@@ -187,14 +187,14 @@ watch.FRESH = 0
 shelf = watch.Shelf([Path(sys.argv[1])])
 shelf.poll()
 for id in shelf.runs:
-    answers.about(shelf, id), answers.lines(shelf, id), answers.film(shelf, id, 0)
-    answers.values(shelf, id, "sent", "test")
-answers.compare(shelf, list(shelf.runs))
-answers.runs(shelf)
+    queries.about(shelf, id), queries.lines(shelf, id), queries.film(shelf, id, 0)
+    queries.values(shelf, id, "sent", "test")
+queries.compare(shelf, list(shelf.runs))
+queries.runs(shelf)
 opened.clear()
 for _ in range(10):
     assert shelf.poll() == []
-answers.runs(shelf)
+queries.runs(shelf)
 assert not opened, opened
 print([name for name in ("torch", "matplotlib", "pandas", "fastapi") if name in sys.modules])
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.page.worker import Worker, WorkerFailed
 from waiting import until
 

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.interrupts import Stopped
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
 from fedpareto.papers import catalogue
 from fedpareto.papers.thesis import figure_5_1
 from fedpareto.papers.thesis.figure_5_1 import Plan, as_json, draw, reproduce, result_of, side_of
@@ -154,7 +154,7 @@ def test_the_record_is_plain_json_and_the_figure_a_picture(tmp_path):
 
 
 def test_both_panels_have_the_same_limits():
-    from fedpareto.report.panels import Panel, beside_each_other
+    from fedpareto.papers.figures.panels import Panel, beside_each_other
 
     points = np.array([(0.1, 0.8), (0.8, 0.1)])
     figure = beside_each_other(
@@ -169,7 +169,7 @@ def test_a_client_without_a_finite_accuracy_is_no_result(monkeypatch, tmp_path):
         def points(self):
             return [np.array([(0.5, np.nan), (0.5, 0.5)])]
 
-    monkeypatch.setattr("fedpareto.report.reading.load", lambda folder: Broken())
+    monkeypatch.setattr("fedpareto.record.reading.load", lambda folder: Broken())
     with pytest.raises(UserError, match="a client has no finite accuracy"):
         figure_5_1.accuracies(tmp_path)
 

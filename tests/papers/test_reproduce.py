@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 import reproduced
 
-from fedpareto.core.algorithm import Algorithm
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.interrupts import Stopped
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.algorithm import Algorithm
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers import catalogue
 from fedpareto.papers.catalogue import CATALOGUE
 from fedpareto.papers.thesis.fairness import published, tables
 from fedpareto.papers.thesis.fairness.tables import Plan
+from fedpareto.runs.loop import Experiment
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
     import typer
 
-    from fedpareto.cli import reproduce
+    from fedpareto.papers import command
 
 KEYS = {"problem", "algorithm", "ours", "deviation", "published", "difference", "empty", "left_out", "front"}
 SMALL = ["--rounds", "1", "--clients", "3", "--quick"]
@@ -38,7 +38,7 @@ def law_school(published):
 def command(*arguments):
     """`fedpareto reproduce ARGUMENTS`, without what main makes of errors."""
     app = typer.Typer()
-    app.command()(reproduce.reproduce)
+    app.command()(command.reproduce)
     return typer.main.get_command(app)(args=list(arguments), standalone_mode=False)
 
 
@@ -317,5 +317,5 @@ def test_a_missing_folder_for_json_is_told_before_anything_runs(tmp_path):
 def test_help_does_not_import_torch():
     import subprocess
 
-    code = "import sys, fedpareto.cli.reproduce; sys.exit('torch' in sys.modules)"
+    code = "import sys, fedpareto.papers.command; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=False).returncode == 0

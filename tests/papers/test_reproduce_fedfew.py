@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.interrupts import Stopped
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.config.interrupts import Stopped
 from fedpareto.papers import catalogue
 from fedpareto.papers.client_runs import Cell, Found, Values, spec_of
 from fedpareto.papers.fedfew import claims as fedfew_claims

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.interrupts import Stopped
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.config.interrupts import Stopped
 from fedpareto.papers import catalogue, client_runs
 from fedpareto.papers.client_runs import Cell, Values
 from fedpareto.papers.fedmgda import adult as fedmgda_adult
 from fedpareto.papers.fedmgda import claims as fedmgda_claims
 from fedpareto.papers.fedmgda import published
 from fedpareto.papers.fedmgda import reproduction as fedmgda
+from fedpareto.runs import runner
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec.draft import Draft
 
 NAMES = list(published.FIGURES)
 WRITERS = ("mnist", "qmnist")
@@ -297,7 +297,7 @@ def test_training_on_doctors_alone_is_judged_on_everybody(tmp_path):
     spec = client_runs.spec_of(cell)
     measured = fedmgda_adult.measures(found, spec)
 
-    from fedpareto.experiments.checkpoint import Checkpoint
+    from fedpareto.record.checkpoint import Checkpoint
 
     model = Checkpoint.load(found.folder / client_runs.MODELS).tensors["seed0/client0"]
     parts = list(spec.problem.layout.unflatten(model[None]).values())

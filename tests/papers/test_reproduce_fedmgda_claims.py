@@ -6,7 +6,7 @@ import pytest
 
 from fedpareto.papers.fedmgda import claims as fedmgda_claims
 from fedpareto.papers.fedmgda import published
-from fedpareto.report.bars import Bar, bar_panels, render
+from fedpareto.papers.figures.bars import Bar, bar_panels, render
 
 # -- what is concluded ---------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from reproduced import NOTHING, cell, cells, staircase
 
+from fedpareto.papers.figures import front_panels as panels
+from fedpareto.papers.figures.front_panels import Curve
 from fedpareto.papers.thesis.fairness import fronts
-from fedpareto.report import front_panels as panels
-from fedpareto.report.front_panels import Curve
 
 
 @pytest.mark.takes_long

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedpareto.core.registry import problems
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.experiment import Experiment
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.contract.registry import problems
 from fedpareto.moo.indicators import hypervolume, igd, sparsity
 from fedpareto.papers import catalogue
 from fedpareto.papers.studies import mofld_generators
@@ -19,6 +18,7 @@ from fedpareto.papers.thesis.mofld import published
 from fedpareto.papers.thesis.mofld import reproduction as mofld
 from fedpareto.papers.thesis.mofld import runs as mofld_runs
 from fedpareto.papers.thesis.mofld.runs import Growth, Plan
+from fedpareto.runs.loop import Experiment
 
 SMALL = ("problem.hidden=[8,8]",)
 FRONT = problems()["deep-sea-treasure"]().known_front()

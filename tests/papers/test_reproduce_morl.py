@@ -8,12 +8,9 @@ import warnings
 import numpy as np
 import pytest
 
-from fedpareto.core.registry import make_algorithm, problems
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.interrupts import Stopped
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.contract.registry import make_algorithm, problems
 from fedpareto.moo.indicators import cardinality, hypervolume, igd, sparsity
 from fedpareto.moo.preferences import equidistant
 from fedpareto.papers import catalogue
@@ -21,13 +18,17 @@ from fedpareto.papers.thesis.morl import published
 from fedpareto.papers.thesis.morl import reproduction as morl
 from fedpareto.papers.thesis.morl import runs as morl_runs
 from fedpareto.papers.thesis.morl.runs import Plan, Training
-from fedpareto.report.reading import load
+from fedpareto.record.reading import load
+from fedpareto.runs import runner
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec.draft import Draft
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
     import typer
 
-    from fedpareto.cli import jobs, reproduce
+    from fedpareto.cli import jobs
+    from fedpareto.papers import command
 
 SMALL = ("problem.hidden=[8,8]",)
 DST = problems()["deep-sea-treasure"]()
@@ -424,7 +425,7 @@ def test_a_gpu_gets_one_job():
 
 def test_the_command_line_passes_everything_on(tmp_path, capsys):
     app = typer.Typer()
-    app.command()(reproduce.reproduce)
+    app.command()(command.reproduce)
     arguments = ["thesis-4.1-dst", "--quick", "--seeds", "1", "--clients", "3", "--algorithm", "cfl"]
     arguments += ["--preferences", "gaussian", "--set", SMALL[0], "--out", str(tmp_path)]
     typer.main.get_command(app)(args=arguments, standalone_mode=False)

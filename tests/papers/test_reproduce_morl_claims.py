@@ -15,7 +15,7 @@ from fedpareto.papers.thesis.morl import published
 from fedpareto.papers.thesis.morl import reproduction as morl
 from fedpareto.papers.thesis.morl import runs as morl_runs
 from fedpareto.papers.thesis.morl.runs import Plan
-from fedpareto.report import reading
+from fedpareto.record import reading
 from fedpareto.report.figures import similarity_matrices
 
 # -- clusters ------------------------------------------------------------------------------------------------------

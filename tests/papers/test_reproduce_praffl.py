@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.store import RunFolder
+from fedpareto.config.errors import UserError
 from fedpareto.papers import catalogue
 from fedpareto.papers.praffl import cells, published
 from fedpareto.papers.praffl import reproduction as praffl
 from fedpareto.papers.praffl.pooled import Decided, measures
+from fedpareto.record.store import RunFolder
 
 
 def quick(name, tmp_path, **options):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.interrupts import Stopped
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.config.interrupts import Stopped
 from fedpareto.moo.set_scalarise import smooth_tchebycheff_set
 from fedpareto.papers import catalogue
 from fedpareto.papers.studies import set_descent, stch_set

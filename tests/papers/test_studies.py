@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.experiments.draft import Draft
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.papers import catalogue
 from fedpareto.papers.studies import figure_5_1_control as control
 from fedpareto.papers.studies import heterogeneity, low_quality, mofld_together, public_preferences
 from fedpareto.papers.studies.study import Study, best, contrast, sorted_out
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.spec.draft import Draft
 
 NAMES = [name for name in catalogue.CATALOGUE if name.startswith("study-")]
 

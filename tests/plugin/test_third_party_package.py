@@ -127,7 +127,7 @@ def test_its_engine_codec_and_report_run(environment, tmp_path):
 def test_it_passes_the_conformance_suite(environment):
     code = (
         "from fedpareto.testing import check_algorithm, check_problem\n"
-        "from fedpareto.core.registry import make_algorithm, problem_class\n"
+        "from fedpareto.contract.registry import make_algorithm, problem_class\n"
         "check_algorithm(make_algorithm('median', {}))\n"
         "check_algorithm(make_algorithm('median+ft', {}), problem_class('ridge')())\n"
         "check_problem(problem_class('ridge')())\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.config.errors import DamagedFile, UserError
 from fedpareto.problems import data
 from fedpareto.problems.data import DataFile, DataSet, data_folder, fetch, find, verified
 

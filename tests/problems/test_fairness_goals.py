@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.problems.fairness.gaps import CONDITIONS, gap, hard_decisions
 from fedpareto.problems.fairness.goals import Criteria, Goal, parse
 from fedpareto.problems.fairness.relaxations import RELAXATIONS, STEEPNESS, covariance, relaxed_gap

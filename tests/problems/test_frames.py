@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.inputs.frames import features_of
 from fedpareto.problems.fairness import sources
 from fedpareto.problems.fairness.benchmarks import OwnTable

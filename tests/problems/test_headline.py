@@ -7,11 +7,11 @@ import pandas
 import pytest
 
 import fedpareto
-from fedpareto.core.federation import Federation
-from fedpareto.experiments.central import _together, central, keep_central
+from fedpareto.contract.federation import Federation
 from fedpareto.moo.indicators import hypervolume
+from fedpareto.record.reading import load
 from fedpareto.report.comparison import comparison
-from fedpareto.report.reading import load
+from fedpareto.runs.central_reference import _together, central, keep_central
 from fedpareto.tensors.rows import OWN_TEST
 
 CLIENTS, ROWS = 10, 900

@@ -17,9 +17,9 @@ import pandas
 import pytest
 
 import fedpareto
+from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import build
-from fedpareto.core import consent
-from fedpareto.errors import UserError
+from fedpareto.contract import consent
 from fedpareto.problems.fairness.benchmarks import OwnTable
 
 with warnings.catch_warnings():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.testing.conformance import check_problem
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.problems import partitions
 from fedpareto.problems.fairness.partitions import Partition
 from fedpareto.problems.partitions import UNASSIGNED

@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 import fedpareto
-from fedpareto.core.outputs import Output
+from fedpareto.contract.outputs import Output
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.labels import choose

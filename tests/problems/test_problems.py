@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Parcels
-from fedpareto.core.registry import problems
-from fedpareto.core.reinforcement import ReinforcementProblem
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Parcels
+from fedpareto.contract.registry import problems
+from fedpareto.contract.reinforcement import ReinforcementProblem
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
-from fedpareto.errors import UserError
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.fairness.gaps import (
     demographic_parity_gap,

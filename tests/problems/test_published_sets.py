@@ -8,8 +8,8 @@ import torch
 from six_goals import SIX
 
 import fedpareto
-from fedpareto.core.registry import problems
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.registry import problems
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.problems import data
 from fedpareto.problems.fairness import tables

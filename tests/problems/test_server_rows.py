@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.algorithms.mofld import MOFLD
-from fedpareto.core.federation import setting_of
-from fedpareto.errors import UserError
+from fedpareto.algorithms.fronts.mofld import MOFLD
+from fedpareto.config.errors import UserError
+from fedpareto.contract.federation import setting_of
 from fedpareto.problems.fairness.silo import Silo
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.tensors.rows import Batch

@@ -9,11 +9,11 @@ import pytest
 from six_goals import SIX
 
 import fedpareto
-from fedpareto.core.registry import FINE_TUNED, algorithms, make_algorithm, parted
+from fedpareto.contract.registry import FINE_TUNED, algorithms, make_algorithm, parted
 from fedpareto.page.comparison import write_comparison
 from fedpareto.problems.fairness.benchmarks import Adult, OwnTable
+from fedpareto.record.reading import load
 from fedpareto.report.comparison import comparison
-from fedpareto.report.reading import load
 from little_work import LITTLE_WORK
 
 pytestmark = pytest.mark.takes_long

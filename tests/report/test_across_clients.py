@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedpareto.columns import Columns, Nowhere, in_folder
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.config.errors import DamagedFile, UserError
 from fedpareto.moo.intervals import interval
+from fedpareto.record.columns import Columns, Nowhere, in_folder
+from fedpareto.record.reading import load
 from fedpareto.report.across import across_clients, in_terminal
 from fedpareto.report.client_figures import clients_at_the_end, clients_curves, share_improved_curves
 from fedpareto.report.comparison import comparison
 from fedpareto.report.figures import fronts
-from fedpareto.report.reading import load
 from fedpareto.report.terminal import clients_in_terminal, front_in_terminal, show
 
 

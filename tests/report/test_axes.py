@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.record.reading import load
+from fedpareto.record.units import BYTES, COUNT, ENERGY, TIME
 from fedpareto.report.axes import axis_of, nearly_there, positions, shared
 from fedpareto.report.client_figures import clients_curves, share_improved_curves
 from fedpareto.report.comparison import comparison
 from fedpareto.report.figures import hypervolume_curves
-from fedpareto.report.reading import load
 from fedpareto.report.terminal import show
-from fedpareto.report.units import BYTES, COUNT, ENERGY, TIME
 
 
 @pytest.fixture

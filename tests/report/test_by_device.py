@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedpareto.columns import in_folder
+from fedpareto.record.columns import in_folder
+from fedpareto.record.reading import load
 from fedpareto.report.by_device import by_device, in_terminal
 from fedpareto.report.comparison import comparison
 from fedpareto.report.machines import of_clients, rank_correlation, updates
-from fedpareto.report.reading import load
 from fedpareto.report.terminal import clients_plain
 
 SECONDS = np.array([9.0, 8.0, 7.0, 1.0, 2.0, 3.0])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import fedpareto
-from fedpareto.report import reading
+from fedpareto.record import reading
+from fedpareto.record.run_record import Record
 from fedpareto.report.campaign import Summary, summary
-from fedpareto.report.record import Record
 
 SEEDS = 4
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.record.reading import load
 from fedpareto.report.gain_figure import gains, render
 from fedpareto.report.gains import gain
-from fedpareto.report.reading import load
 
 
 def by_hand(run, alone):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.colors import to_rgba
 
-from fedpareto.report._style import PALETTE
-from fedpareto.report.gantt import MOST_LABELS, OTHERS, Span, gantt
+from fedpareto.report.style import PALETTE
+from fedpareto.space.report.gantt import MOST_LABELS, OTHERS, Span, gantt
 
 
 def test_every_bar_is_in_its_row_from_start_to_end_in_the_colour_of_its_kind():

@@ -11,10 +11,10 @@ import torch
 import fedpareto
 from fedpareto.moo.intervals import interval
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.record.reading import load
+from fedpareto.record.run_record import Record
 from fedpareto.report.comparison import comparison, differ, paired
 from fedpareto.report.likeness import same_preferences, unlike
-from fedpareto.report.reading import load
-from fedpareto.report.record import Record
 from fedpareto.tensors.rows import Rows
 
 

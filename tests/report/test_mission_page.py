@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.runner import start
-from fedpareto.report import globe, mission_figures, mission_page
+from fedpareto.config.errors import UserError
 from fedpareto.report.costs import staleness
-from fedpareto.report.mission import Station, Tracks, read_mission
+from fedpareto.runs.runner import start
+from fedpareto.space.report import globe, mission_figures, mission_page
+from fedpareto.space.report.mission import Station, Tracks, read_mission
+from fedpareto.spec.draft import Draft
 
 ENGINE = {
     "name": "mission",

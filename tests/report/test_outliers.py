@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import fedpareto
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo.dominance import front, ranks
 from fedpareto.moo.filters import counted
 from fedpareto.moo.indicators import cardinality, hypervolume, igd
 from fedpareto.problems.convex import Convex
+from fedpareto.record.reading import load
 from fedpareto.report.comparison import comparison
-from fedpareto.report.reading import load
 
 ENGINE = {"threads": 1, "chunk": 8}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fedpareto.record.reading import load
 from fedpareto.report.pictures import file_names, main_picture, rendered
-from fedpareto.report.reading import load
 
 
 @pytest.mark.takes_long

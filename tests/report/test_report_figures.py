@@ -12,7 +12,9 @@ from fontTools.subset import Options
 from fontTools.ttLib import TTFont
 from matplotlib.colors import to_hex
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.papers.figures.series_panels import Series, series_panels
+from fedpareto.record.reading import load
 from fedpareto.report.figures import (
     cluster_evolution,
     fronts,
@@ -20,8 +22,6 @@ from fedpareto.report.figures import (
     render,
     similarity_matrices,
 )
-from fedpareto.report.reading import load
-from fedpareto.report.series_panels import Series, series_panels
 
 
 def texts(figure) -> set[str]:

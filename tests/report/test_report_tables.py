@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedpareto.record.reading import load
+from fedpareto.record.run_record import Record
 from fedpareto.report.comparison import comparison, marked_cells
-from fedpareto.report.reading import load
-from fedpareto.report.record import Record
 from fedpareto.report.table import Column
 
 

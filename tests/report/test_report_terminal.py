@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedpareto.report.reading import load
+from fedpareto.record.reading import load
 from fedpareto.report.terminal import clients, clients_plain, front_in_terminal, show, sparkline
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpareto.columns import in_folder
-from fedpareto.errors import DamagedFile, UserError
-from fedpareto.experiments.store import RunFolder
+from fedpareto.config.errors import DamagedFile, UserError
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import hypervolume
+from fedpareto.record.columns import in_folder
+from fedpareto.record.reading import load
+from fedpareto.record.run_record import distinguish
+from fedpareto.record.store import RunFolder
 from fedpareto.report.likeness import comparable
-from fedpareto.report.reading import load
-from fedpareto.report.record import distinguish
 
 
 def rewrite(path: Path, change) -> None:
@@ -300,7 +300,7 @@ def test_runs_on_different_problems_cannot_be_compared(write_run):
 
 @pytest.mark.parametrize("module", ["record", "reading", "comparison", "terminal"])
 def test_without_pictures_nothing_slow_is_loaded(module):
-    heavy = "('matplotlib', 'rich', 'torch', 'fedpareto.core', 'fedpareto.algorithms')"
+    heavy = "('matplotlib', 'rich', 'torch', 'fedpareto.contract', 'fedpareto.algorithms')"
     code = f"import sys, fedpareto.report.{module}; print([m for m in {heavy} if m in sys.modules])"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

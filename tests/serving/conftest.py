@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedpareto
-from fedpareto.algorithms.praffl import PraFFL
+from fedpareto.algorithms.fronts.praffl import PraFFL
 from fedpareto.problems.synthetic import Synthetic
 
 ENGINE = {"threads": 1, "chunk": 64}

@@ -16,10 +16,9 @@ import torch
 from test_serving_commands import command  # noqa: F401 (a fixture)
 
 import fedpareto
-from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.core.registry import problem_class
-from fedpareto.errors import UserError
-from fedpareto.experiments.servable import Card, network_of_problem
+from fedpareto.algorithms.fronts.praffl import PraFFL
+from fedpareto.config.errors import UserError
+from fedpareto.contract.registry import problem_class
 from fedpareto.inputs.images_texts import ImageInputs, TextInputs, inputs_from_json
 from fedpareto.problems.images_text.images import CIFAR10, Digits
 from fedpareto.problems.images_text.text_sets import CHARACTERS
@@ -28,9 +27,10 @@ from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.problems.morl.lunar_lander import ContinuousLunarLander
 from fedpareto.problems.multitask.datasets import Images, ImageSet
 from fedpareto.problems.multitask.problem import FashionMNISTPairs
-from fedpareto.serving import files, onnx_file, service
-from fedpareto.serving.models import OneOfMany
-from fedpareto.serving.predictions import predict
+from fedpareto.record.servable import Card, network_of_problem
+from fedpareto.serve import files, onnx_file, service
+from fedpareto.serve.models import OneOfMany
+from fedpareto.serve.predictions import predict
 
 STREAM = np.random.default_rng(0)
 

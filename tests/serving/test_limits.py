@@ -12,9 +12,9 @@ from test_service import InProcess
 from uvicorn.server import ServerState
 
 import fedpareto
-from fedpareto.serving import gate, listening, service
-from fedpareto.serving.listening import LOOPBACK
-from fedpareto.serving.server import Options
+from fedpareto.serve import listening, request_checks, service
+from fedpareto.serve.listening import LOOPBACK
+from fedpareto.serve.server import Options
 from waiting import PATIENCE
 
 
@@ -54,7 +54,7 @@ def test_a_row_with_more_columns_than_any_table_is_refused(fedpref_run):
 
 
 def test_a_body_that_never_comes_is_answered_with_408(monkeypatch):
-    monkeypatch.setattr(gate, "BODY_SECONDS", 0.0)
+    monkeypatch.setattr(request_checks, "BODY_SECONDS", 0.0)
     sent = []
 
     async def receive():
@@ -64,7 +64,7 @@ def test_a_body_that_never_comes_is_answered_with_408(monkeypatch):
         sent.append(message)
 
     scope = {"type": "http", "path": "/predict", "method": "POST", "headers": [], "query_string": b""}
-    asyncio.run(gate.Gate(None)(scope, receive, send))
+    asyncio.run(request_checks.Gate(None)(scope, receive, send))
     assert sent[0]["status"] == 408
     assert (b"connection", b"close") in sent[0]["headers"]
 
@@ -174,5 +174,5 @@ def test_a_stranger_s_body_is_not_waited_for(monkeypatch):
         sent.append(message)
 
     scope = {"type": "http", "path": "/health", "method": "POST", "headers": [], "query_string": b""}
-    asyncio.run(asyncio.wait_for(gate.Gate(answered, token="x" * 20)(scope, receive, send), PATIENCE))
+    asyncio.run(asyncio.wait_for(request_checks.Gate(answered, token="x" * 20)(scope, receive, send), PATIENCE))
     assert sent[0]["status"] == 200

@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 
 import fedpareto
-from fedpareto.errors import UserError
-from fedpareto.serving.access_log import AccessLog, LogFormat
-from fedpareto.serving.batching import Batcher
-from fedpareto.serving.metrics import Counters, shared
-from fedpareto.serving.predictions import Request, predict
-from fedpareto.serving.server import Options, _Worker, _Workers
+from fedpareto.config.errors import UserError
+from fedpareto.serve.access_log import AccessLog, LogFormat
+from fedpareto.serve.batching import Batcher
+from fedpareto.serve.metrics import Counters, shared
+from fedpareto.serve.predictions import Request, predict
+from fedpareto.serve.server import Options, _Worker, _Workers
 from processes import Python
 from waiting import PATIENCE, until
 
@@ -44,7 +44,7 @@ STOPS, CONNECTIONS = 5, 48
 FORKING = """
 import os, sys
 from pathlib import Path
-from fedpareto.serving import server, service
+from fedpareto.serve import server, service
 for left in reversed(range(int(sys.argv[2]))):
     child = os.fork()
     if not child:

@@ -13,8 +13,8 @@ import pytest
 from test_serving_models import BAD
 
 import fedpareto
-from fedpareto.serving import service
-from fedpareto.serving.gate import MOST_BYTES
+from fedpareto.serve import service
+from fedpareto.serve.request_checks import MOST_BYTES
 from processes import Python
 from waiting import PATIENCE
 

@@ -13,7 +13,7 @@ import pytest
 
 import fedpareto
 from fedpareto.problems.fairness.benchmarks import OwnTable
-from fedpareto.serving.predictions import predict
+from fedpareto.serve.predictions import predict
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -235,7 +235,7 @@ def test_without_the_extra_one_line_says_what_to_install(command, praffl_run, mo
     from importlib import util
 
     found = util.find_spec
-    for place in ("fedpareto.cli.serve.find_spec", "fedpareto.serving.onnx_file.find_spec"):
+    for place in ("fedpareto.serve.commands.find_spec", "fedpareto.serve.onnx_file.find_spec"):
         monkeypatch.setattr(place, lambda name: None if name == absent else found(name))
     code, _, err = command(*(praffl_run if word == "RUN" else word for word in arguments))
     assert (code, err.count("\n")) == (2, 1)

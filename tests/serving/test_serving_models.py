@@ -12,16 +12,16 @@ import torch
 from safetensors.torch import load_file
 
 import fedpareto
-from fedpareto.core.model_parts import lattice
-from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Objective
-from fedpareto.errors import BadPreference, UserError
-from fedpareto.experiments.servable import Card
+from fedpareto.config.errors import BadPreference, UserError
+from fedpareto.contract.model_parts import lattice
+from fedpareto.contract.outputs import Output
+from fedpareto.contract.problem import Objective
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto.serving import files, onnx_file
-from fedpareto.serving.decisions import decided
-from fedpareto.serving.models import OneOfMany
-from fedpareto.serving.predictions import predict
+from fedpareto.record.servable import Card
+from fedpareto.serve import files, onnx_file
+from fedpareto.serve.decisions import decided
+from fedpareto.serve.models import OneOfMany
+from fedpareto.serve.predictions import predict
 from fedpareto.tensors.layout import Layout
 
 PREFERENCES = np.random.default_rng(0).dirichlet([1, 1], 50)

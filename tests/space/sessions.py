@@ -6,14 +6,14 @@ from functools import cache
 
 import numpy as np
 
-from fedpareto.core import registry
+from fedpareto.contract import registry
 from fedpareto.engines.options import LocalOptions
-from fedpareto.experiments import engines
-from fedpareto.experiments.spec import Spec
 from fedpareto.space.session.agreement import changed, terms_of
 from fedpareto.space.session.drive import Finished, Plan, Simulation, result_digest
 from fedpareto.space.session.learning import arrays_of
 from fedpareto.space.session.work import Ask, Exchange
+from fedpareto.spec import backends
+from fedpareto.spec.spec import Spec
 from fedpareto.testing.conformance import small_problem
 
 
@@ -27,7 +27,7 @@ def small(name="fedavg", clients=2, rounds=2, **options):
 
 def on_the_local_engine(spec):
     """The digest of what its clients are sent at the end, and the models that they use."""
-    engine = engines.local(spec)
+    engine = backends.local(spec)
     with engine.threads():
         state = spec.algorithm.begin(engine.settings[0])
         while state.round < spec.rounds:

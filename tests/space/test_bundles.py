@@ -7,7 +7,7 @@ import random
 import pytest
 from pyd3tn import bundle7
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.links.bundles import (
     AGE,
     CRC_16,

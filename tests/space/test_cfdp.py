@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from entity_pair import MANAGED, Pair
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.links.cfdp import Entity
 from fedpareto.space.links.managed import Handler, Managed
 from fedpareto.space.links.pdus import (

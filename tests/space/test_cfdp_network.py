@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.links.cfdp_network import CfdpNetwork, timed_for
 from fedpareto.space.links.channel import Channel, Line
 from fedpareto.space.links.managed import Managed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.links.transports import MemoryNetwork
 from fedpareto.space.orbits import ion
 from fedpareto.space.orbits.circular import Shell

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.orbits.circular import Shell, circular
 from fedpareto.space.orbits.earth import DAY, GRAVITY, J2, RADIUS, days_of, sidereal_angle, sun
 from fedpareto.space.orbits.plans import plan

@@ -11,7 +11,7 @@ from fedpareto.space.session.matrix import FIRST, SECOND, cases
 from fedpareto.space.session.mishaps import Mishap
 from fedpareto.space.wire import rows
 from fedpareto.space.wire.rows import Action
-from fedpareto.space.wire.words import FaultKind
+from fedpareto.space.wire.vocabulary import FaultKind
 
 
 def told(finished):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sessions import on_the_local_engine, same, small
 
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.space.links.transports import MemoryNetwork
 from fedpareto.space.links.udp import UdpTransport
 from fedpareto.space.session.agreement import FIRST_CLIENT, terms_of

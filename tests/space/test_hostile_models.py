@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto import limits
-from fedpareto.errors import UserError
+from fedpareto.config import limits
+from fedpareto.config.errors import UserError
 from fedpareto.space.formats import nnef, onnx_files
 from fedpareto.space.formats.graph import Graph, Step
 from fedpareto.space.formats.running import Model

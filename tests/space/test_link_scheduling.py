@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.algorithms.fedpref import FedPref
-from fedpareto.errors import UserError
+from fedpareto.algorithms.clustered.fedpref import FedPref
+from fedpareto.config.errors import UserError
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.space.orbits.sights import over_stations
 from fedpareto.space.orbits.stations import stations

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedpareto.space.links
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.links.transports import Delivery, MemoryNetwork
 
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.experiments.runner import resume, start
-from fedpareto.fleet.presence import Presence
-from fedpareto.fleet.trips import DOWN, UP
+from fedpareto.clock.presence import Presence
+from fedpareto.clock.trips import DOWN, UP
+from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.runs.runner import resume, start
 from fedpareto.space.links.fluid import cost
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.missions.packets import Packets
 from fedpareto.space.missions.sky import Sights, presence
 from fedpareto.space.missions.transfers import HEADER, Fluid, Radio
+from fedpareto.spec.draft import Draft
 
 RADIO = Radio(9600.0, 9600.0, 0.05)
 CLEAN = Radio(9600.0, 19200.0, 0.0)

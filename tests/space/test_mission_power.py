@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.runner import start
-from fedpareto.fleet.presence import Presence
+from fedpareto.clock.presence import Presence
+from fedpareto.config.errors import UserError
+from fedpareto.runs.runner import start
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.missions.power import Battery, Sunlight
+from fedpareto.spec.draft import Draft
 
 ONE = np.array([0])
 DAY_AND_NIGHT = Presence.of([np.array([[0.0, 1000.0], [1600.0, math.inf]])])

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.runner import start
+from fedpareto.runs.runner import start
 from fedpareto.space.missions.schemes import SCHEMES, changed_to
+from fedpareto.spec.draft import Draft
 from little_work import LITTLE_WORK
 
 SATELLITES, PLANES = 12, 2

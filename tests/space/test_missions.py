@@ -11,17 +11,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedpareto.errors import QuorumLost, UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.interrupts import Stopped
-from fedpareto.fleet.trips import DOWN, UP
+from fedpareto.clock.trips import DOWN, UP
+from fedpareto.config.errors import QuorumLost, UserError
+from fedpareto.config.interrupts import Stopped
+from fedpareto.runs import runner
 from fedpareto.space.links.frames import OVERHEAD
 from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.missions.routes import routes_of
 from fedpareto.space.missions.sky import Sights, sky_of, talking
 from fedpareto.space.missions.transfers import Radio, fluid_costs
+from fedpareto.spec.draft import Draft
 
 HOUR = 3600.0
 RATE = 1000

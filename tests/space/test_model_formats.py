@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems.images_text.networks import CharacterLSTM, TextCNN
 from fedpareto.space.formats import nnef, onnx_files, runtimes

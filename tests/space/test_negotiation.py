@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from fedpareto.core.registry import make_algorithm
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.space.wire import golden, rows
 from fedpareto.space.wire.messages import Accept, Counter, Offer, Reject, decode, encode
 from fedpareto.space.wire.negotiation import Capabilities, confirm, negotiate, settle
 from fedpareto.space.wire.patterns import fits, read
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 from fedpareto.space.wire.terms import BY_PLACE, ROWS, Alternatives
-from fedpareto.space.wire.words import Role
+from fedpareto.space.wire.vocabulary import Role
 
 _spec = importlib.util.spec_from_file_location("agreements", Path(__file__).parents[2] / "benchmarks" / "agreements.py")
 agreements = importlib.util.module_from_spec(_spec)

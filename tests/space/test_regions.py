@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.problems import partitions
 from fedpareto.problems.images_text.images import FashionMNIST
 from fedpareto.problems.partitions import UNASSIGNED

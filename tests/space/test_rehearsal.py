@@ -7,7 +7,7 @@ import json
 import pytest
 from sessions import small
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.space.session import rehearsal
 from fedpareto.space.session.rehearsal import Rehearsing, network_of

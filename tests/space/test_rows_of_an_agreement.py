@@ -6,16 +6,16 @@ import dataclasses
 
 import pytest
 
+from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import to_plain
-from fedpareto.core.registry import algorithms, make_algorithm
-from fedpareto.errors import UserError
+from fedpareto.contract.registry import algorithms, make_algorithm
 from fedpareto.space.wire import cbor, golden, rows
 from fedpareto.space.wire.kinds import Many
 from fedpareto.space.wire.messages import Accept, Offer, decode, encode
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 from fedpareto.space.wire.schema import OneOf, Struct
 from fedpareto.space.wire.terms import BY_PLACE, ROWS, Alternatives, Terms
-from fedpareto.space.wire.words import Role
+from fedpareto.space.wire.vocabulary import Role
 
 TERMS = golden.terms()
 DIGEST, SHORT = bytes(range(32)), bytes(range(8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sessions import on_the_local_engine, same, simulated, small
 
-from fedpareto.core import registry
+from fedpareto.contract import registry
 from fedpareto.space.links.cfdp_network import CfdpNetwork
 from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.fluid import FluidNetwork
@@ -15,7 +15,7 @@ from fedpareto.space.session.agreement import terms_of
 from fedpareto.space.session.drive import Plan, Simulation
 from fedpareto.space.wire.messages import Offer, Update, decode, encode
 from fedpareto.space.wire.terms import Alternatives
-from fedpareto.space.wire.words import Role
+from fedpareto.space.wire.vocabulary import Role
 from little_work import few_of
 
 

@@ -13,7 +13,7 @@ from fedpareto.space.session.agreement import terms_of
 from fedpareto.space.session.drive import Plan
 from fedpareto.space.session.matrix import cases
 from fedpareto.space.session.process import nodes_of
-from fedpareto.space.wire.words import FaultKind
+from fedpareto.space.wire.vocabulary import FaultKind
 from processes import Python
 from waiting import until
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sessions import on_the_local_engine, simulated, small, undisturbed
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.links.transports import MemoryNetwork
 from fedpareto.space.session.agreement import changed, policy_of, server_half, terms_of
 from fedpareto.space.session.drive import Plan, Simulation

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
+from fedpareto.config.errors import UserError
 from fedpareto.space.session.agreement import changed
 from fedpareto.space.session.simulated import agreement_of, as_agreed
 from fedpareto.space.wire import rows
 from fedpareto.space.wire.terms import Terms
+from fedpareto.spec.draft import Draft
 
 RUNS = [
     {},

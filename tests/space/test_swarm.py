@@ -8,12 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.runner import start
-from fedpareto.fleet.presence import Presence
-from fedpareto.fleet.trips import UP
+from fedpareto.clock.presence import Presence
+from fedpareto.clock.trips import UP
+from fedpareto.config.errors import UserError
 from fedpareto.moo import graphs
+from fedpareto.runs.runner import start
 from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.missions.sky import sky_of
@@ -22,6 +21,7 @@ from fedpareto.space.missions.transfers import Radio, fluid_costs
 from fedpareto.space.orbits.circular import Shell
 from fedpareto.space.orbits.sights import over_stations
 from fedpareto.space.orbits.stations import stations
+from fedpareto.spec.draft import Draft
 
 RADIO = Radio(8000.0, 8000.0, 0.0)
 EVERYONE, ZERO = np.arange(3), np.zeros(3, dtype=np.int64)

@@ -16,7 +16,7 @@ from fedpareto.space.session.drive import Plan, Simulation, routes_of
 from fedpareto.space.session.peer import as_peers, neighbours_of
 from fedpareto.space.wire import rows
 from fedpareto.space.wire.terms import Alternatives
-from fedpareto.space.wire.words import Role
+from fedpareto.space.wire.vocabulary import Role
 
 LOSSY = Channel(rate=1e6, loss=0.2, delay=0.02)
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.udp import UdpTransport
 from waiting import until

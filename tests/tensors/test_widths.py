@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedpareto.core.policies import ActorCritic
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.policies import ActorCritic
 from fedpareto.networks.mlp import MLP
 from fedpareto.networks.module import StackedModule
 from fedpareto.networks.resnet import ResNet18

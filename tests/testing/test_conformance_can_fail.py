@@ -9,11 +9,11 @@ from typing import ClassVar
 import pytest
 import torch
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedmgda import FedMGDA
-from fedpareto.algorithms.private import protected
-from fedpareto.core.privacy import Privacy
-from fedpareto.errors import UserError
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.common_descent.fedmgda import FedMGDA
+from fedpareto.algorithms.wrappers.private import protected
+from fedpareto.config.errors import UserError
+from fedpareto.contract.privacy import Privacy
 from fedpareto.problems.convex import Convex
 from fedpareto.testing import check_algorithm, check_problem
 

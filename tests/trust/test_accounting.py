@@ -7,9 +7,9 @@ import pytest
 from numerical_accountant import Pair, gaussian_epsilon
 from numerical_accountant import epsilon as numerical
 
-from fedpareto.algorithms.private import protected
-from fedpareto.core.privacy import Exposure, Privacy, epsilon
-from fedpareto.core.registry import make_algorithm
+from fedpareto.algorithms.wrappers.private import protected
+from fedpareto.contract.privacy import Exposure, Privacy, epsilon
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.problems.convex import Convex
 from fedpareto.testing.conformance import CLIENTS, trial
 

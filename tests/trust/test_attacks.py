@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.algorithms.afl import AFL
-from fedpareto.algorithms.fedamp import FedAMP
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.algorithms.fedcmoo import FedCMOO
-from fedpareto.algorithms.fedfew import FedFew
-from fedpareto.algorithms.fedmgda_plus import FedMGDAPlus
-from fedpareto.algorithms.fsmgda import FSMGDA
-from fedpareto.algorithms.ifca import IFCA
-from fedpareto.algorithms.mocha import MOCHA
-from fedpareto.core.algorithm import Algorithm
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Outcome, Replies
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.algorithms.clustered.fedfew import FedFew
+from fedpareto.algorithms.clustered.ifca import IFCA
+from fedpareto.algorithms.common_descent.fedcmoo import FedCMOO
+from fedpareto.algorithms.common_descent.fedmgda_plus import FedMGDAPlus
+from fedpareto.algorithms.common_descent.fsmgda import FSMGDA
+from fedpareto.algorithms.fairness.afl import AFL
+from fedpareto.algorithms.personal.fedamp import FedAMP
+from fedpareto.algorithms.personal.mocha import MOCHA
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import Algorithm
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Outcome, Replies
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.errors import UserError
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure

@@ -9,13 +9,13 @@ import pytest
 import torch
 from test_attacks import ATTACKERS, CONVEX, HONEST, compared, engine_of, exchange
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.matrix import Matrix
-from fedpareto.experiments.matrix import run as run_matrix
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.campaigns.matrix import Matrix
+from fedpareto.campaigns.matrix import run as run_matrix
+from fedpareto.config.errors import UserError
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.runs import runner
+from fedpareto.spec.draft import Draft
 from fedpareto.tensors.rows import Rows
 from fedpareto.trust.attacks import Attack
 from fedpareto.trust.backdoor import PATCH, SPLIT, Trigger

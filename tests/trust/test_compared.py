@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms.cfl import CFL
-from fedpareto.algorithms.fedfew import FedFew
-from fedpareto.algorithms.fedpref import FedPref
-from fedpareto.algorithms.ifca import IFCA
-from fedpareto.algorithms.personal import Cluster
-from fedpareto.algorithms.praffl import PraFFL
-from fedpareto.core import registry
-from fedpareto.core.algorithm import Setting
-from fedpareto.core.messages import Replies, Tasks
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
+from fedpareto.algorithms._shared.personal_models import Cluster
+from fedpareto.algorithms.clustered.cfl import CFL
+from fedpareto.algorithms.clustered.fedfew import FedFew
+from fedpareto.algorithms.clustered.fedpref import FedPref
+from fedpareto.algorithms.clustered.ifca import IFCA
+from fedpareto.algorithms.fronts.praffl import PraFFL
+from fedpareto.contract import registry
+from fedpareto.contract.algorithm import Setting
+from fedpareto.contract.messages import Replies, Tasks
 from fedpareto.problems.convex import Convex
+from fedpareto.runs import runner
+from fedpareto.spec.draft import Draft
 from fedpareto.trust.defences import Defence
 
 PROBLEM = Convex(dimension=4)

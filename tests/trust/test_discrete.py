@@ -9,7 +9,7 @@ import pytest
 from numerical_accountant import Pair, gaussian_epsilon
 from numerical_accountant import epsilon as numerical
 
-from fedpareto.core.privacy import Exposure, Privacy, epsilon
+from fedpareto.contract.privacy import Exposure, Privacy, epsilon
 from fedpareto.trust.discrete import deviation, discrete_gaussian, enough, reach
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy.special import ndtr
 
-from fedpareto.core.privacy import Privacy
-from fedpareto.core.problem import Objective
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.privacy import Privacy
+from fedpareto.contract.problem import Objective
 from fedpareto.tensors.rng import Addresses
 from fedpareto.trust.hiding import Hiding, draws, pure, ranges_of
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from fedpareto.trust import inversion_attack as attack
+from fedpareto.audit import inversion_attack as attack
 
 
 def gradients(rows, seed=0, outputs=40, weight_scale=0.3):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedpareto.trust import membership_attack as attack
+from fedpareto.audit import membership_attack as attack
 
 
 def losses(rows, models, seed=0):

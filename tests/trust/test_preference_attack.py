@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedpareto.trust import preference_attack as attack
+from fedpareto.audit import preference_attack as attack
 
 
 def shadows(count, noise=0.0, features=20, seed=0):

@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 from scipy.special import ndtr
 
-from fedpareto.core.privacy import ORDERS, Exposure, Privacy, epsilon, need_accountant
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.privacy import ORDERS, Exposure, Privacy, epsilon, need_accountant
 
 CENTRAL, LOCAL = Privacy("central", noise=1.1), Privacy("local", noise=1.1)
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from scipy.stats import hypergeom
 
-from fedpareto.core.secure_sum import NOBODY, UNLIKELY, Ring, SecureSum, neighbourhood
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.secure_sum import NOBODY, UNLIKELY, Ring, SecureSum, neighbourhood
 from fedpareto.trust import secure_client
 from fedpareto.trust import secure_keys as keys
 from fedpareto.trust.secure_server import movement

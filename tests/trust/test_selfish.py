@@ -9,12 +9,12 @@ import pytest
 import torch
 from test_attacks import ATTACKERS, CONVEX, HONEST, compared, engine_of, exchange
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.result import Result
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.config.errors import UserError
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.runs import runner
+from fedpareto.runs.result import Result
+from fedpareto.spec.draft import Draft
 from fedpareto.trust.attacks import Attack
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import optuna
 import pytest
 
-from fedpareto.experiments.progress import tallied
-from fedpareto.experiments.runner import start
+from fedpareto.campaigns.tuning import plan, study
 from fedpareto.moo.indicators import hypervolume
-from fedpareto.tuning import plan, study
+from fedpareto.runs.progress import tallied
+from fedpareto.runs.runner import start
 
 LARGEST, ROUNDS, CLIENTS = 0.3, 12, 4
 ONE_MESSAGE = 8 * 4

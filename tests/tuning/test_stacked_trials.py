@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.runner import start
-from fedpareto.tuning.trials import run_all, shape
+from fedpareto.campaigns.tuning.trials import run_all, shape
+from fedpareto.runs.runner import start
+from fedpareto.spec.draft import Draft
 
 JUDGED_BY = ("distance 1", "worst distance 2", "deviation of distance 1", "utility", "worst client", "bytes")
 

@@ -1,4 +1,4 @@
-"""The options by which a user allows what a spec or a run's folder names; see core/consent.py."""
+"""The options by which a user allows what a spec or a run's folder names; see contract/consent.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from typer.core import TyperCommand, TyperOption
 
-from fedpareto.core import consent
+from fedpareto.contract import consent
 
 
 class Reading(TyperCommand):

@@ -13,11 +13,11 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto import plugins
 from fedpareto.cli import completion, console, data, demo, lists, matrix, runs, stop, sweep, tune
+from fedpareto.config import plugins
+from fedpareto.config.errors import UnknownName, UserError, printable
 from fedpareto.config.version import VERSION
-from fedpareto.core import consent
-from fedpareto.errors import UnknownName, UserError, printable
+from fedpareto.contract import consent
 
 # Help is plain text here; without this, Typer 0.20 escapes brackets in it as if Rich were to print it.
 typer.core.HAS_RICH = False

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedpareto.errors import UserError
-from fedpareto.files import json_text
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import json_text
 
 PLAIN = {
     **dict(zip("↑↓→←−–—×·•…", "^v><---x...", strict=True)),

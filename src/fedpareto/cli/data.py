@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedpareto.cli.console import ROOMY, AsJson, print_json, print_table, terminal_width
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedpareto.core.problem import Problem
+    from fedpareto.contract.problem import Problem
     from fedpareto.problems.data import DataSet
     from fedpareto.problems.fairness.benchmarks import OwnTable
     from fedpareto.problems.fairness.data_report import DataReport

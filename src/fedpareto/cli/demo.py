@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fedpareto.cli import runs
-from fedpareto.files import quoted, write_atomically
+from fedpareto.config.files import quoted, write_atomically
 
 ALGORITHMS = ("local", "fedavg", "fedavg+ft", "fedpref")
 SPEC = {"problem": "digit-pairs", "preferences": "equidistant", "engine": {"threads": 1, "chunk": 64}}
@@ -32,8 +32,8 @@ def demo(
 
     Example: fedpareto demo --seeds 5
     """
-    from fedpareto.experiments.draft import Draft
-    from fedpareto.experiments.runner import start
+    from fedpareto.runs.runner import start
+    from fedpareto.spec.draft import Draft
 
     specs = {name: Draft({**SPEC, "algorithm": name, "seeds": seeds}).finish() for name in ALGORITHMS}
     if not quiet:
@@ -54,7 +54,8 @@ def demo(
 
 def _show(folders: list[Path], out: Path, quiet: bool) -> None:
     """The table, the fronts, who gains how much, and where the page and the pictures are."""
-    from fedpareto.report import gain_figure, gains, reading, terminal
+    from fedpareto.record import reading
+    from fedpareto.report import gain_figure, gains, terminal
 
     runs.compare(folders, out, quiet=quiet)
     records = [reading.load(folder) for folder in folders]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 if TYPE_CHECKING:
-    from fedpareto.experiments.parallel import Jobs
+    from fedpareto.campaigns.parallel import Jobs
 
 RAY = "ray"
 ON_A_GPU = "engine.device=cuda"
@@ -34,7 +34,7 @@ def on_gpu(settings: Sequence[str]) -> bool:
 def chosen(jobs: str | None, address: str | None, on_gpu: bool) -> Jobs:
     """What the user asked for: one per core, but one on a GPU, which a single stack of clients uses better."""
     if jobs == RAY:
-        from fedpareto.experiments.parallel import on_ray
+        from fedpareto.campaigns.parallel import on_ray
 
         return on_ray(address or "", gpus=int(on_gpu))
     if address is not None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedpareto.cli.console import ROOMY, AsJson, picture_kind, print_json, print_table, terminal_width
-from fedpareto.errors import UserError
-from fedpareto.files import write_atomically
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +29,7 @@ def algorithms(
     Example: fedpareto algorithms fedpref
     """
     from fedpareto.config import described
-    from fedpareto.core import registry
+    from fedpareto.contract import registry
 
     if taxonomy or picture is not None:
         if name is not None or not taxonomy:
@@ -60,8 +60,8 @@ def algorithms(
 
 def _show_taxonomy(json: bool, picture: Path | None) -> None:
     from fedpareto.cli import taxonomy
-    from fedpareto.core import registry
-    from fedpareto.core.taxonomy import occupants, outsiders
+    from fedpareto.contract import registry
+    from fedpareto.contract.taxonomy import occupants, outsiders
 
     kind, known = picture_kind(picture, "taxonomy.png"), registry.algorithms()
     boxes, outside = occupants(known), outsiders(known)
@@ -87,7 +87,7 @@ def problems(
     Example: fedpareto problems synthetic
     """
     from fedpareto.config import described
-    from fedpareto.core import registry
+    from fedpareto.contract import registry
 
     if name is not None:
         cls = registry.problem_class(name)
@@ -109,7 +109,7 @@ def problems(
 
 def _warn_of_broken() -> None:
     """What other packages offer and cannot be used, on stderr."""
-    from fedpareto.core import registry
+    from fedpareto.contract import registry
 
     for why in registry.broken():
         typer.echo(f"warning: {why}", err=True)

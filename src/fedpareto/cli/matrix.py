@@ -11,8 +11,8 @@ import typer
 from fedpareto.cli import jobs as parallel
 from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.console import Quiet, print_json, print_table, say
-from fedpareto.errors import UserError
-from fedpareto.files import quoted
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import quoted
 
 MOST_REASONS = 3
 """Reasons of failures that are printed; the record has all."""
@@ -39,8 +39,8 @@ def matrix(
 
     Example: fedpareto matrix examples/matrix.yaml --out runs/matrix
     """
-    from fedpareto.experiments import matrix as matrices
-    from fedpareto.experiments.interrupts import Interrupts, Stopped
+    from fedpareto.campaigns import matrix as matrices
+    from fedpareto.config.interrupts import Interrupts, Stopped
 
     where = parallel.chosen(jobs, address, parallel.on_gpu(settings or ()))
     ready = matrices.Matrix.read(spec, settings or ())
@@ -82,7 +82,7 @@ def _print(record: Mapping[str, Any]) -> None:
     import numpy as np
     from rich.table import Table
 
-    from fedpareto.experiments.matrix import values_of
+    from fedpareto.campaigns.matrix import values_of
 
     values, refused = values_of(record)
     labels = record["labels"]

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedpareto import plugins
 from fedpareto.cli import console, data
 from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.options import Keys, with_keys
-from fedpareto.errors import UserError
-from fedpareto.files import free_folder, quoted
+from fedpareto.config import plugins
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import free_folder, quoted
 
 if TYPE_CHECKING:
-    from fedpareto.experiments.result import Result
-    from fedpareto.experiments.spec import Spec
-    from fedpareto.report.record import Record
+    from fedpareto.record.run_record import Record
+    from fedpareto.runs.result import Result
+    from fedpareto.spec.spec import Spec
 
 Setting = Annotated[
     list[str] | None,
@@ -96,9 +96,9 @@ def run(
 
     Example: fedpareto run fedavg+ft --problem convex --clients 20 --rounds 30 --seeds 3 --set lr=0.2
     """
-    from fedpareto.experiments.draft import Draft
-    from fedpareto.experiments.runner import start
-    from fedpareto.experiments.steps import beforehand
+    from fedpareto.runs.runner import start
+    from fedpareto.spec.draft import Draft
+    from fedpareto.spec.steps import beforehand
 
     if algorithm is not None and algorithm.endswith((".yaml", ".yml")):
         raise UserError(f"'{algorithm}' is a file, not an algorithm; give a spec with --spec: --spec {algorithm}")
@@ -157,8 +157,8 @@ def resume(
 
     Example: fedpareto resume runs/fedpref-synthetic
     """
-    from fedpareto.experiments import runner
-    from fedpareto.experiments.store import RunFolder
+    from fedpareto.record.store import RunFolder
+    from fedpareto.runs import runner
 
     spec = _changed(RunFolder(run).spec(), settings or [])
     with watched(spec, run, quiet) as hooks:
@@ -185,7 +185,8 @@ def show(
     """
     from rich.console import Console
 
-    from fedpareto.report import following, terminal
+    from fedpareto.record import following
+    from fedpareto.report import terminal
 
     try:
         loaded = _loaded([run], central, rank, converged)[0]
@@ -208,7 +209,7 @@ def show(
 def _left_alone(run: Path) -> str:
     """How an unfinished run goes on that no process is working on; empty if one is."""
     # Not for a finished run: this needs torch, which takes longer to load than the run to show.
-    from fedpareto.experiments.store import RunFolder
+    from fedpareto.record.store import RunFolder
 
     folder = RunFolder(run)
     return "" if folder.busy() else f"no process is working on this run; continue it with: {folder.way_on()}"
@@ -274,11 +275,11 @@ def _picture(records: list[Record], out: Path | None) -> dict[str, str]:
 
 def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list[Record]:
     """The runs, the first with a central reference if one is wanted, with outliers or without."""
-    from fedpareto.report import reading
+    from fedpareto.record import reading
 
     records = [reading.load(run) for run in runs]
     if central and not any(one.central for one in records):
-        from fedpareto.experiments.central import keep_central
+        from fedpareto.runs.central_reference import keep_central
 
         keep_central(runs[0])
         records = [reading.load(run) for run in runs]
@@ -288,8 +289,8 @@ def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list
 def _changed(before: Spec, settings: list[str]) -> Spec:
     """A resumed run's spec: only what decides whether it continues may be changed, never what it computes."""
     from fedpareto.config.parameters import field_names
-    from fedpareto.experiments.draft import Draft
-    from fedpareto.experiments.resuming import MOVABLE
+    from fedpareto.runs.resuming import MOVABLE
+    from fedpareto.spec.draft import Draft
 
     if not settings:
         return before
@@ -307,8 +308,8 @@ def _changed(before: Spec, settings: list[str]) -> Spec:
 @contextmanager
 def watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str, Any]]:
     """Shows a run's progress, and stops it on Ctrl-C or SIGTERM, once or twice."""
-    from fedpareto.experiments.interrupts import Interrupts, Stopped
-    from fedpareto.experiments.progress import shown
+    from fedpareto.config.interrupts import Interrupts, Stopped
+    from fedpareto.runs.progress import shown
 
     progress = shown(spec, folder, quiet)
     with Interrupts() as interrupts:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.interrupts import StopFile
-from fedpareto.files import Lock, quoted, read_object
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import Lock, quoted, read_object
+from fedpareto.config.interrupts import StopFile
 
 DEPLOYMENT = "deployment.json"
 """In the folder of a deployment, whose run is in the folder `run`."""

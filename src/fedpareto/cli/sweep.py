@@ -11,11 +11,11 @@ from fedpareto.cli import jobs as parallel
 from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.console import AsJson, print_json, print_table, say, terminal_width
 from fedpareto.cli.runs import Setting
-from fedpareto.errors import UserError
-from fedpareto.files import quoted
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import quoted
 
 if TYPE_CHECKING:
-    from fedpareto.experiments.sweep import Campaign
+    from fedpareto.campaigns.sweep import Campaign
 
 SOME_FAILED = 1
 """The exit code if some runs failed or were stopped, and others were not."""
@@ -42,10 +42,10 @@ def sweep(
 
     Example: fedpareto sweep examples/sweep.yaml --out runs/sweep
     """
-    from fedpareto.experiments import grid
-    from fedpareto.experiments import sweep as sweeps
-    from fedpareto.experiments.interrupts import Interrupts, Stopped
-    from fedpareto.experiments.progress import tallied
+    from fedpareto.campaigns import grid
+    from fedpareto.campaigns import sweep as sweeps
+    from fedpareto.config.interrupts import Interrupts, Stopped
+    from fedpareto.runs.progress import tallied
 
     plan = grid.plan(specs, settings or ())
     if jobs is None and sweeps.other_engines(plan):

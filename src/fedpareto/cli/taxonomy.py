@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from fedpareto.core.taxonomy import LEVELS, Box
+from fedpareto.contract.taxonomy import LEVELS, Box
 
 WIDTH = 80
 """Characters in a line, where there is no terminal to ask or that is wider: longer lists are hard to read."""

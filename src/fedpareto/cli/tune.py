@@ -11,11 +11,11 @@ from fedpareto.cli import jobs as parallel
 from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.console import AsJson, print_json, print_table, say
 from fedpareto.cli.runs import Setting
-from fedpareto.errors import UserError
-from fedpareto.files import quoted
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import quoted
 
 if TYPE_CHECKING:
-    from fedpareto.tuning.front import Outcome
+    from fedpareto.campaigns.tuning.front import Outcome
 
 MOST_ROWS = 30
 """Of the table; the record has all."""
@@ -50,9 +50,9 @@ def tune(
 
     Example: fedpareto tune examples/tune.yaml --trials 40 --out runs/tune
     """
-    from fedpareto.experiments.interrupts import Interrupts, Stopped
-    from fedpareto.experiments.progress import tallied
-    from fedpareto.tuning import plan, study
+    from fedpareto.campaigns.tuning import plan, study
+    from fedpareto.config.interrupts import Interrupts, Stopped
+    from fedpareto.runs.progress import tallied
 
     study.need_optuna()
     tuning = plan.read(spec, settings or (), grid or "", trials=trials, sampler=sampler)
@@ -74,7 +74,7 @@ def tune(
 
 
 def _print(outcome: Outcome, quiet: bool) -> None:
-    from fedpareto.experiments.grid import in_words
+    from fedpareto.campaigns.grid import in_words
 
     chosen, front = outcome.chosen, outcome.front
     assert chosen is not None, "looked at before"
@@ -94,6 +94,6 @@ def _print(outcome: Outcome, quiet: bool) -> None:
 
 
 def _files() -> tuple[str, ...]:
-    from fedpareto.tuning import study
+    from fedpareto.campaigns.tuning import study
 
     return study.CHOSEN, study.PICTURE, study.RECORD, study.FILE

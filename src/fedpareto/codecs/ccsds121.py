@@ -18,7 +18,7 @@ import numpy as np
 
 from fedpareto.codecs.bits import WINDOW, Reader, Writer, unary
 from fedpareto.codecs.errors import CodecError
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 BLOCKS = (8, 16, 32, 64)
 """Samples that a block may have."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedpareto.codecs import lossless, numbers, sparse
 from fedpareto.codecs.errors import CodecError
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 
 TYPES = ("float32", "float16", "bfloat16", "int8", "int4")
 LEVELS = {"int8": 127, "int4": 7}

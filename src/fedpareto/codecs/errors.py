@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 
 class CodecError(UserError):

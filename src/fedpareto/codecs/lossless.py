@@ -9,11 +9,11 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from fedpareto import plugins
 from fedpareto.codecs import ccsds121
 from fedpareto.codecs.ccsds121 import Format
 from fedpareto.codecs.errors import CodecError
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config import plugins
+from fedpareto.config.errors import UnknownName, UserError
 
 GROUP = "fedpareto.codecs"
 """The entry points by which packages offer lossless coders: subclasses of Coder, by name."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 LARGEST = 10**300
 """Up to which a whole number can be shown as a float."""

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fedpareto.config import kinds
 from fedpareto.config.bounds import Above, AtLeast, Bounds, bounds_of, check, number
+from fedpareto.config.errors import UserError
 from fedpareto.config.source import field_docs
-from fedpareto.errors import UserError
 
 MOST = 10**9
 """Larger numbers of rounds are a slip of the hand."""

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 
 MOST_BITS = 1000
 """Of a whole number: with more, it is no float."""

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import ABOVE_ZERO, Algorithm, Setting, unwrapped
-from fedpareto.core.messages import FARTHEST, LARGEST, Failure, Message, Replies, Tasks, beginnings, places
-from fedpareto.core.problem import Objective
-from fedpareto.errors import QuorumLost, UserError
+from fedpareto.config.errors import QuorumLost, UserError
+from fedpareto.contract.algorithm import ABOVE_ZERO, Algorithm, Setting, unwrapped
+from fedpareto.contract.messages import FARTHEST, LARGEST, Failure, Message, Replies, Tasks, beginnings, places
+from fedpareto.contract.problem import Objective
 from fedpareto.moo import robust
 
 ROUNDING = 1e-3

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedpareto.core.clients import Clients
-from fedpareto.core.learner import Learner
+from fedpareto.config.errors import UserError
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.learner import Learner
 from fedpareto.engines.machine import Choices, clock_for, memory_of
 from fedpareto.engines.options import EngineOptions, bytes_of, rounded_up
-from fedpareto.errors import UserError
 
 HOPELESS = 4
 """Memory estimates are rough and conservative; what exceeds a machine's memory by this factor does not fit."""

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fedpareto.codecs import Codec, CodecError, ErrorFeedback
-from fedpareto.core.algorithm import Algorithm, Setting
-from fedpareto.core.messages import Message, Shapes, origins
+from fedpareto.contract.algorithm import Algorithm, Setting
+from fedpareto.contract.messages import Message, Shapes, origins
 
 LOST = "codec."
 """Prefix of the names of what was lost, in a client's private state."""

@@ -9,10 +9,10 @@ import numpy as np
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from fedpareto.core.algorithm import Algorithm, Setting
-from fedpareto.core.clients import Clients
-from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Message, Replies
+from fedpareto.contract.algorithm import Algorithm, Setting
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.messages import Message, Replies
 from fedpareto.tensors.replay import Recordings
 
 STEP = "train"

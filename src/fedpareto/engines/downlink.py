@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.codecs import Codec
-from fedpareto.core.messages import (
+from fedpareto.contract.messages import (
     Ids,
     Message,
     Replies,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
-from fedpareto.core.messages import Message
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.messages import Message
 from fedpareto.tensors import rng
 
 

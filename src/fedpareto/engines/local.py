@@ -18,24 +18,24 @@ import torch
 from torch import Tensor
 
 from fedpareto.codecs import Codec
-from fedpareto.core.algorithm import Algorithm, Setting, privacy_of, unwrapped
-from fedpareto.core.clients import Clients
-from fedpareto.core.federation import Federation
-from fedpareto.core.kept import Kept
-from fedpareto.core.learner import Learner
-from fedpareto.core.messages import ByClient, Failure, Message, Outcome, Parcels, Tasks, take_rows, taken
-from fedpareto.core.model_parts import calibrated, lattice, trade_off
-from fedpareto.core.problem import Problem
-from fedpareto.core.solutions import tested_on
+from fedpareto.contract.algorithm import Algorithm, Setting, privacy_of, unwrapped
+from fedpareto.contract.client_state import Kept
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.messages import ByClient, Failure, Message, Outcome, Parcels, Tasks, take_rows, taken
+from fedpareto.contract.model_parts import calibrated, lattice, trade_off
+from fedpareto.contract.problem import Problem
+from fedpareto.contract.solutions import tested_on
 from fedpareto.engines.checks import enforce_quorum, rows_missing
 from fedpareto.engines.choosing import Choosing
 from fedpareto.engines.coding import LOST, Coding
 from fedpareto.engines.counting import Law, law_of
 from fedpareto.engines.faults import Faults
-from fedpareto.engines.judging import Done, Judge, failure, together
 from fedpareto.engines.machine import Choices, device_named, products_in
 from fedpareto.engines.options import EngineOptions, LocalOptions
 from fedpareto.engines.registered import Registered
+from fedpareto.engines.screening import Done, Judge, failure, together
 from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
 from fedpareto.learners.plain import compile_ahead
 from fedpareto.moo.tested import Tested

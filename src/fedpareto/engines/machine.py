@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from fedpareto.config.errors import UserError
 from fedpareto.engines.memory import physical_memory
-from fedpareto.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from fedpareto.errors import UserError
-from fedpareto.fleet.devices import Devices
-from fedpareto.fleet.policy import Policy
-from fedpareto.fleet.selection import Selection
+from fedpareto.clock.devices import Devices
+from fedpareto.clock.policy import Policy
+from fedpareto.clock.selection import Selection
+from fedpareto.config.errors import UserError
 
 MOST_THREADS = 1024
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

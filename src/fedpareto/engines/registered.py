@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Parcels, places
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Parcels, places
 from fedpareto.engines.work import Work
 
 

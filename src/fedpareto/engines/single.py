@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedpareto.core.federation import Federation
-from fedpareto.core.messages import Message, Outcome, Parcels, Replies, Tasks
+from fedpareto.config.errors import QuorumLost
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Message, Outcome, Parcels, Replies, Tasks
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
-from fedpareto.errors import QuorumLost
 from fedpareto.tensors.rows import Rows
 
 ONE = Choices(threads=1, chunk=1)

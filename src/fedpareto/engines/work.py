@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.messages import Message, Parcels, Tasks, take_rows
+from fedpareto.contract.messages import Message, Parcels, Tasks, take_rows
 from fedpareto.tensors import rng
 
 Kind = tuple[str, frozenset[tuple[str, tuple[int, ...]]]]

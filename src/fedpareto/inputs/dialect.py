@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from fedpareto import limits
-from fedpareto.errors import UserError
+from fedpareto.config import limits
+from fedpareto.config.errors import UserError
 
 try:
     import lzma

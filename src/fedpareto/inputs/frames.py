@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.inputs.table import MISSING, NUMBER, VALUE, InputSchema, Marks, number_of, place_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile
+from fedpareto.config.errors import DamagedFile
 
 TYPES: Mapping[bytes, np.dtype[Any]] = {b"\0\0\x08": np.dtype(np.uint8), b"\0\0\x0c": np.dtype(">i4")}
 """What an IDX file of bytes, and one of whole numbers, begins with."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpareto.errors import UserError, reading
+from fedpareto.config.errors import UserError, reading
 from fedpareto.inputs.table import Encoded, InputSchema
 
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")

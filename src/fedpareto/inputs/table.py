@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedpareto.config.errors import UserError, reading
 from fedpareto.config.parameters import build
-from fedpareto.errors import UserError, reading
 
 NUMBER, VALUE, MISSING = "number", "value", "missing"
 MISSING_TEXTS = frozenset(

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from fedpareto.core.policies import ActorCritic
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.policies import ActorCritic
 from fedpareto.learners.off_policy import Agent, OffPolicy
 from fedpareto.learners.optimisers import FusedAdam
 

@@ -14,9 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedpareto.core.learner import STEP_FACTOR, Pull
-from fedpareto.core.messages import Message
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.learner import STEP_FACTOR, Pull
+from fedpareto.contract.messages import Message
 from fedpareto.learners.gradients import Gradient, Losses
 from fedpareto.learners.minibatches import Outline, drawn
 from fedpareto.learners.optimisers import SGD, Adam, Optimiser, Schedule, clip_

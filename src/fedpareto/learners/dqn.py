@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
-from fedpareto.core.policies import ValuePolicy
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.policies import ValuePolicy
 from fedpareto.learners.off_policy import Agent, OffPolicy
 from fedpareto.learners.optimisers import FusedAdam
 

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from fedpareto.core.problem import Readout
+from fedpareto.contract.problem import Readout
 from fedpareto.networks.backprop import Backprop
 from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rows import Batch

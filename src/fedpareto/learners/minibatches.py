@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.messages import Message
+from fedpareto.contract.messages import Message
 from fedpareto.tensors import rng
 from fedpareto.tensors.rows import Batch, Rows, shares_of
 from fedpareto.tensors.workspace import Workspace

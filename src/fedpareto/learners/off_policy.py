@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.learner import Learner, Pull
-from fedpareto.core.messages import Message
-from fedpareto.core.reinforcement import ReinforcementProblem
-from fedpareto.core.stack import Named, Stack
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.learner import Learner, Pull
+from fedpareto.contract.messages import Message
+from fedpareto.contract.reinforcement import ReinforcementProblem
+from fedpareto.contract.stack import Named, Stack
 from fedpareto.tensors.replay import Replayed
 
 PLACE = "environment."

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from fedpareto.core.learner import Pull
-from fedpareto.core.messages import Message
+from fedpareto.contract.learner import Pull
+from fedpareto.contract.messages import Message
 from fedpareto.learners.descent import Steps
 from fedpareto.learners.gradients import ByHand, Gradient, Losses
 from fedpareto.learners.minibatches import Outline

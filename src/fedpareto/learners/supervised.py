@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.learner import STEP_FACTOR, Learner, Loss, Pull
-from fedpareto.core.messages import Message
-from fedpareto.core.problem import ROWS_AT_ONCE, SupervisedProblem
-from fedpareto.core.stack import Stack
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.learner import STEP_FACTOR, Learner, Loss, Pull
+from fedpareto.contract.messages import Message
+from fedpareto.contract.problem import ROWS_AT_ONCE, SupervisedProblem
+from fedpareto.contract.stack import Stack
 from fedpareto.learners.descent import ADDRESS, OWN, Descent, Make, RecordedTraining, Watch
 from fedpareto.learners.gradients import (
     Autograd,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 Array = NDArray[np.float64]
 Maximise = bool | Sequence[bool]

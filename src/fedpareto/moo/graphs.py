@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo.neighbourhoods import Neighbourhoods
 
 SHOWN_PARTS, SHOWN_CLIENTS = 4, 8

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo._points import Array, Maximise, as_points, as_vector, senses
 from fedpareto.moo.dominance import front
 

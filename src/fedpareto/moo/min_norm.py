@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpareto.errors import BadPreference, UnknownName, UserError
+from fedpareto.config.errors import BadPreference, UnknownName, UserError
 from fedpareto.moo._points import Array
 from fedpareto.moo.subsets import dealt
 

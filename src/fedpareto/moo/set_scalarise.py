@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 
 def smooth_tchebycheff_set(losses: Tensor, weights: Tensor, mu: float) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 
 
 def dealt(subsets: Sequence[str], names: Sequence[str], clients: int, what: str) -> np.ndarray:

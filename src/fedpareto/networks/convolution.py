@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedpareto.networks.linear import as_autocast_wants, inspected
-from fedpareto.networks.pieces import in_pieces
+from fedpareto.networks.wide_copy import in_pieces
 from fedpareto.tensors.training import Current
 
 TILE, TILES = 64, 256

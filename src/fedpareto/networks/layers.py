@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.networks.attention import attention
 from fedpareto.networks.batch_norm import batch_norm
 from fedpareto.networks.convolution import conv2d

@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.networks.linear import linear_of_each, stacked_linear
 from fedpareto.tensors import rng
 from fedpareto.tensors.connections import Sparsity

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.networks.convolution import is_stacked, stacked_conv2d
 from fedpareto.networks.hidden import hidden_layers
 from fedpareto.networks.layers import NORMALISATIONS, is_noisy, prepared

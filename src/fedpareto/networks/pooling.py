@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedpareto.networks.linear import inspected
-from fedpareto.networks.pieces import in_pieces
+from fedpareto.networks.wide_copy import in_pieces
 
 
 def halves(layer: nn.Module, images: Tensor) -> bool:

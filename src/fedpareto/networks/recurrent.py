@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.networks.lstm import stacked_lstm
 from fedpareto.tensors.training import Current, Now
 

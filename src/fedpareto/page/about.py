@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.files import quoted
+from fedpareto.config.files import quoted
 from fedpareto.page.entries import finite
 from fedpareto.page.run import Run
 

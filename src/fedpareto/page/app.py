@@ -20,15 +20,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from fedpareto.errors import UserError
-from fedpareto.files import json_text
-from fedpareto.page import answers, dial, figures, form, jobs
-from fedpareto.page.guard import Guard
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import json_text
+from fedpareto.page import dial, figures, form, jobs, queries
+from fedpareto.page.access import Guard
 from fedpareto.page.saved import STATIC, VIEW, saved
 from fedpareto.page.stream import Hub
 from fedpareto.page.watch import Shelf, Unknown
 from fedpareto.page.worker import Worker, WorkerFailed
-from fedpareto.serving.gate import said
+from fedpareto.serve.request_checks import said
 
 INDEX = STATIC / "index.html"
 TYPES = {
@@ -97,52 +97,52 @@ def _asked(shelf: Shelf, own: dict[str, Any]) -> APIRouter:
     @router.get("/runs")
     def runs() -> Response:
         with shelf.lock:  # The number belongs to what is read, see stream.py.
-            return as_json(own | {"changes": shelf.changes} | answers.runs(shelf))
+            return as_json(own | {"changes": shelf.changes} | queries.runs(shelf))
 
     @router.get("/runs/{id}")
     def about(id: str) -> Response:
-        return as_json(answers.about(shelf, id))
+        return as_json(queries.about(shelf, id))
 
     @router.get("/runs/{id}/lines")
     def lines(id: str, since: int = 0, epoch: int = 0) -> Response:
-        return as_frame(answers.lines(shelf, id, since, epoch))
+        return as_frame(queries.lines(shelf, id, since, epoch))
 
     @router.get("/runs/{id}/solutions")
     def solutions(id: str, split: str) -> Response:
-        return as_frame(answers.solutions(shelf, id, split))
+        return as_frame(queries.solutions(shelf, id, split))
 
     @router.get("/runs/{id}/values")
     def values(id: str, eval: str, split: str, since: int = 0, epoch: int = 0) -> Response:
-        return as_frame(answers.values(shelf, id, eval, split, since, epoch))
+        return as_frame(queries.values(shelf, id, eval, split, since, epoch))
 
     @router.get("/runs/{id}/film")
     def film(id: str, seed: int) -> Response:
-        return as_frame(answers.film(shelf, id, seed))
+        return as_frame(queries.film(shelf, id, seed))
 
     @router.get("/runs/{id}/grid")
     def grid(id: str, seed: int) -> Response:
-        return as_frame(answers.grid(shelf, id, seed))
+        return as_frame(queries.grid(shelf, id, seed))
 
     @router.get("/runs/{id}/events")
     def events(id: str, since: int = 0) -> Response:
-        return as_json(answers.events(shelf, id, since))
+        return as_json(queries.events(shelf, id, since))
 
     @router.get("/runs/{id}/clients")
     def clients(id: str, seed: int, round: str = LATEST, runs: str = "") -> Response:
         wanted = None if round == LATEST else whole(round, "round")
-        return as_json(answers.clients(shelf, id, seed, wanted, ids(runs)))
+        return as_json(queries.clients(shelf, id, seed, wanted, ids(runs)))
 
     @router.get("/matrix/{id}")
     def matrix(id: str) -> Response:
-        return as_json(answers.matrix(shelf, id))
+        return as_json(queries.matrix(shelf, id))
 
     @router.get("/federation/{id}")
     def federation(id: str) -> Response:
-        return as_json(answers.federation(shelf, id))
+        return as_json(queries.federation(shelf, id))
 
     @router.get("/compare")
     def compare(runs: str = "") -> Response:
-        return as_json(answers.compare(shelf, ids(runs)))
+        return as_json(queries.compare(shelf, ids(runs)))
 
     @router.get("/save")
     def save(runs: str, view: str = VIEW) -> Response:

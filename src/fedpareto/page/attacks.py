@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import reading
+from fedpareto.config.errors import reading
 from fedpareto.page.entries import finite
-from fedpareto.page.others import Other
+from fedpareto.page.other_runs import Other
 
 AXES = {"algorithm": "algorithms", "attack": "attacks", "defence": "defences"}
 CALM = "none"

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo.fairness import Evaluation
 from fedpareto.moo.indicators import own_utilities
 from fedpareto.page.entries import finite
 from fedpareto.page.film import labels_of
 from fedpareto.page.grid import DOWN, UP
-from fedpareto.report._files import Array
-from fedpareto.report.entries import Line
+from fedpareto.record.entries import Line
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record
 from fedpareto.report.gains import LOCAL
 from fedpareto.report.likeness import comparable, unlike
-from fedpareto.report.record import Record
 
 
 @dataclass(frozen=True)

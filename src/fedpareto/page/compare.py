@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.record.run_record import Record
 from fedpareto.report.across import across_clients
 from fedpareto.report.by_device import by_device
 from fedpareto.report.comparison import comparison
 from fedpareto.report.likeness import comparable
-from fedpareto.report.record import Record
 from fedpareto.report.table import Table
 
 MISSING = object()

@@ -7,18 +7,18 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedpareto.errors import UserError
-from fedpareto.files import write_atomically
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import write_atomically
 from fedpareto.page.saved import saved
 from fedpareto.page.watch import Shelf
+from fedpareto.record.reading import load
+from fedpareto.record.run_record import Record
 from fedpareto.report.across import across_clients
 from fedpareto.report.axes import chosen_of
 from fedpareto.report.by_device import by_device
 from fedpareto.report.campaign import Summary
 from fedpareto.report.comparison import comparison
 from fedpareto.report.likeness import comparable
-from fedpareto.report.reading import load
-from fedpareto.report.record import Record
 
 
 def write_comparison(

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, ValidationError
 
-from fedpareto.errors import UserError
-from fedpareto.files import json_text
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import json_text
 from fedpareto.page.worker import Worker, WorkerFailed
 
 MOST_BYTES = 16 * 2**20

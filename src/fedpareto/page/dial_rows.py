@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.inputs.table import as_number
 
 MOST_GROUPS = 8

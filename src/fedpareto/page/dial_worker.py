@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.keeping import CONDITIONED_FILE
-from fedpareto.experiments.store import RunFolder
-from fedpareto.files import quoted
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import quoted
 from fedpareto.inputs.dialect import Sent
 from fedpareto.inputs.images_texts import Inputs
 from fedpareto.inputs.table import VALUE, InputSchema
 from fedpareto.page.dial_rows import Table
-from fedpareto.serving import runs, tables
-from fedpareto.serving.answers import meaning
-from fedpareto.serving.decisions import is_yes_or_no
-from fedpareto.serving.models import AnyPreference, Point, Servable
-from fedpareto.serving.predictions import Predictions, Prepared, prepared
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.final_files import CONDITIONED_FILE
+from fedpareto.serve import runs, tables
+from fedpareto.serve.answers import meaning
+from fedpareto.serve.decisions import is_yes_or_no
+from fedpareto.serve.models import AnyPreference, Point, Servable
+from fedpareto.serve.predictions import Predictions, Prepared, prepared
 
 MOST_ROWS = 10_000
 MOST_EXAMPLES = 500

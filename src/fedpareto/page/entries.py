@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from fedpareto.page.run import Run
-from fedpareto.report.entries import Line
-from fedpareto.report.lines import NUMBERS
-from fedpareto.report.record import Record, mean_and_deviation
+from fedpareto.record.entries import Line
+from fedpareto.record.lines import NUMBERS
+from fedpareto.record.run_record import Record, mean_and_deviation
 
 SPARK = 40
 """Most numbers of a small curve."""

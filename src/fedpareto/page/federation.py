@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.deploy import health, status
-from fedpareto.deploy.layout import Deployment
-from fedpareto.files import quoted
+from fedpareto.config.files import quoted
+from fedpareto.flower.deploy import health, status
+from fedpareto.flower.deploy.layout import Deployment
 from fedpareto.page.grid import DOWN, NO_REPLY, NOT_ASKED, REFUSED, UP, states
-from fedpareto.page.others import Other
+from fedpareto.page.other_runs import Other
 from fedpareto.page.run import Run
 
 STATES = {"never connected": "never"}

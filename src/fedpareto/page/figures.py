@@ -37,8 +37,8 @@ def routes(folder_of: Callable[[str], Path], worker: Worker) -> APIRouter:
 
 def drawn(job: str, asked: Any) -> str:
     """The worker's side: a figure as bytes in base64."""
+    from fedpareto.record.reading import load
     from fedpareto.report import client_figures, figures
-    from fedpareto.report.reading import load
 
     draw = {
         "fronts": figures.fronts,

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedpareto.page.about import plain
 from fedpareto.page.frames import frame
-from fedpareto.report._files import Array, Clusters
-from fedpareto.report.entries import Line
-from fedpareto.report.record import Record
+from fedpareto.record.entries import Line
+from fedpareto.record.run_files import Array, Clusters
+from fedpareto.record.run_record import Record
 
 MOST_CLIENTS = 64
 """Shown in one film; similarities are recorded of as many."""

@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, field_validator
 
-from fedpareto.errors import UserError
-from fedpareto.files import free_path, must_be_whole_letters, quoted
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import free_path, must_be_whole_letters, quoted
 from fedpareto.page.worker import Worker
 
 TARGET = "fedpareto.page.form_worker:answer"

@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from fedpareto.config import described, keys
+from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import parse_value, to_plain
-from fedpareto.core import consent, registry
-from fedpareto.errors import UserError
-from fedpareto.experiments import engines, spec_yaml
-from fedpareto.experiments.draft import USED_BY, Draft
-from fedpareto.experiments.settings import first_setting
-from fedpareto.experiments.spec import NAMED_SECTIONS, PARTS, WORDS, Spec
+from fedpareto.contract import consent, registry
+from fedpareto.spec import backends, yaml_file
+from fedpareto.spec.draft import USED_BY, Draft
+from fedpareto.spec.settings import first_setting
+from fedpareto.spec.spec import NAMED_SECTIONS, PARTS, WORDS, Spec
 
 TEXTS = tuple(name for name, kind in keys.hints().items() if kind not in (int, float, bool))
 """Keys whose values are texts on the command line: "3" is three seeds."""
@@ -51,7 +51,7 @@ def form() -> dict[str, Any]:
     return {
         "algorithms": [_choice(name, cls, described.algorithm) for name, cls in registry.algorithms().items()],
         "problems": [_problem(name, cls) for name, cls in registry.problems().items()],
-        "engines": [_choice(name, engines.backend(name).options) for name in engines.names()],
+        "engines": [_choice(name, backends.backend(name).options) for name in backends.names()],
         "spec": _top_level(),
         "sections": [_section(name, cls) for name, cls in PARTS.items()],
         "usual": NAMED_SECTIONS,
@@ -138,7 +138,7 @@ def outlined(values: Values, in_full: bool = False) -> dict[str, Any]:
             spec.algorithm.begin(setting)
     needed = _needed(given, spec)
     name = f"{spec.algorithm.name}-{spec.problem.name}"
-    return {"yaml": spec_yaml.text_of(_nested(needed)), "words": _words(needed, spec), "name": name}
+    return {"yaml": yaml_file.text_of(_nested(needed)), "words": _words(needed, spec), "name": name}
 
 
 def _in_order(given: Values) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile, reading
-from fedpareto.files import json_text, parse_object
+from fedpareto.config.errors import DamagedFile, reading
+from fedpareto.config.files import json_text, parse_object
 
 STEP = 8
 """Everything begins at a multiple of so many bytes, as a browser's arrays of numbers must."""

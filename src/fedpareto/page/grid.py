@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedpareto.page.frames import frame
-from fedpareto.report.entries import Event, Line
-from fedpareto.report.record import Record
+from fedpareto.record.entries import Event, Line
+from fedpareto.record.run_record import Record
 
 NOT_ASKED, REPLIED, NO_REPLY, REFUSED, LEFT_OUT, SHORTENED = range(6)
 MEANING = {"0": "not asked", "1": "replied", "2": "no reply", "3": "refused", "4": "left out", "5": "shortened"}

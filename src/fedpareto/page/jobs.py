@@ -17,10 +17,8 @@ from typing import Any
 from fastapi import APIRouter, Depends, HTTPException
 from pydantic import BaseModel
 
-from fedpareto.core import consent
-from fedpareto.errors import UserError
-from fedpareto.experiments.interrupts import StopFile
-from fedpareto.files import (
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import (
     Lock,
     for_writing,
     free_folder,
@@ -30,6 +28,8 @@ from fedpareto.files import (
     read_object,
     write_atomically,
 )
+from fedpareto.config.interrupts import StopFile
+from fedpareto.contract import consent
 from fedpareto.page.form import Wanted, command_of, folder_name
 from fedpareto.page.ids import id_of
 from fedpareto.page.watch import Unknown

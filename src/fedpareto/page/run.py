@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.experiments import spec_yaml
-from fedpareto.files import Lock
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import Lock
 from fedpareto.page.series import Series
-from fedpareto.report._growing import Kept
-from fedpareto.report.entries import EVALUATIONS, Line, Status
-from fedpareto.report.following import FINISHED, Following
-from fedpareto.report.record import Record
+from fedpareto.record.entries import EVALUATIONS, Line, Status
+from fedpareto.record.following import FINISHED, Following
+from fedpareto.record.growing_file import Kept
+from fedpareto.record.run_record import Record
+from fedpareto.spec import yaml_file
 
 PRIVATE = "private"
 """Preferences, in the spec of a deployment."""
@@ -174,7 +174,7 @@ def _short(name: str, column: np.ndarray) -> list[float]:
 
 
 def _flat_spec(path: Path) -> dict[str, Any]:
-    return dict(_flat(spec_yaml.read(path)[0])) if path.is_file() else {}
+    return dict(_flat(yaml_file.read(path)[0])) if path.is_file() else {}
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

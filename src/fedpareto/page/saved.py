@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
-from fedpareto.errors import UserError
-from fedpareto.files import json_text
-from fedpareto.page import answers
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import json_text
+from fedpareto.page import queries
 from fedpareto.page.watch import Shelf
-from fedpareto.report.entries import EVALUATIONS
+from fedpareto.record.entries import EVALUATIONS
 
 STATIC = Path(__file__).parent / "static"
 STYLE, MAIN = (
@@ -110,34 +110,34 @@ def _answers(shelf: Shelf, ids: Sequence[str], view: str) -> Iterator[tuple[str,
 
 
 def _asked(shelf: Shelf, ids: Sequence[str], view: str) -> Iterator[tuple[str, Answer]]:
-    found = answers.runs(shelf)
+    found = queries.runs(shelf)
     entries = {entry["id"]: entry for entry in found["runs"] if entry["id"] in ids}
     for entry in entries.values():
         if entry["error"] is not None:
             raise UserError(f"the run {entry['name']} cannot be saved: {entry['error']}")
     chosen = ",".join(ids)
     yield "/api/runs", {**found, "read_only": True, "server": None, "runs": list(entries.values()), "others": []}
-    yield f"/api/compare?runs={chosen}", answers.compare(shelf, ids)
+    yield f"/api/compare?runs={chosen}", queries.compare(shelf, ids)
     rounds = {"latest": None, **dict(_round_of(view))}
     for id, entry in entries.items():
         path = f"/api/runs/{id}"
-        yield path, answers.about(shelf, id)
+        yield path, queries.about(shelf, id)
         if not entry["lines"]:
             continue
-        yield f"{path}/lines?since=0&epoch=0", answers.lines(shelf, id)
-        yield f"{path}/events?since=0", answers.events(shelf, id)
+        yield f"{path}/lines?since=0&epoch=0", queries.lines(shelf, id)
+        yield f"{path}/events?since=0", queries.events(shelf, id)
         for split in entry["splits"]:
             name = quote(split, safe="!'()*~")  # As encodeURIComponent does.
-            yield f"{path}/solutions?split={name}", answers.solutions(shelf, id, split)
+            yield f"{path}/solutions?split={name}", queries.solutions(shelf, id, split)
             for evaluation in EVALUATIONS:
                 path_of_values = f"{path}/values?eval={evaluation}&split={name}&since=0&epoch=0"
-                yield path_of_values, answers.values(shelf, id, evaluation, split)
+                yield path_of_values, queries.values(shelf, id, evaluation, split)
         for seed in entry["started"]:
-            yield f"{path}/film?seed={seed}", answers.film(shelf, id, seed)
-            yield f"{path}/grid?seed={seed}", answers.grid(shelf, id, seed)
+            yield f"{path}/film?seed={seed}", queries.film(shelf, id, seed)
+            yield f"{path}/grid?seed={seed}", queries.grid(shelf, id, seed)
             for text, round in rounds.items():
                 asked = f"{path}/clients?seed={seed}&round={text}&runs={chosen}"
-                yield asked, answers.clients(shelf, id, seed, round, ids)
+                yield asked, queries.clients(shelf, id, seed, round, ids)
 
 
 def _round_of(view: str) -> Iterator[tuple[str, int]]:

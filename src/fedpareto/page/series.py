@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.moo.fairness import LOW_SHARE, shares_improved
-from fedpareto.report.entries import EVALUATIONS
-from fedpareto.report.lines import NUMBERS, Lines
-from fedpareto.report.pieces import Pieces
-from fedpareto.report.record import Record
+from fedpareto.record.chunked_array import Pieces
+from fedpareto.record.entries import EVALUATIONS
+from fedpareto.record.lines import NUMBERS, Lines
+from fedpareto.record.run_record import Record
 
 Array = NDArray[np.float64]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import uvicorn
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.page import app, tokens
 from fedpareto.page.watch import Shelf
-from fedpareto.serving.listening import (
+from fedpareto.serve.listening import (
     KEEP_ALIVE,
     LOOPBACK,
     MOST_CONNECTIONS,

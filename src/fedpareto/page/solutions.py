@@ -10,8 +10,8 @@ import numpy as np
 from fedpareto.page.entries import finite
 from fedpareto.page.frames import frame
 from fedpareto.page.run import Run
-from fedpareto.report.entries import Solution
-from fedpareto.report.record import Record
+from fedpareto.record.entries import Solution
+from fedpareto.record.run_record import Record
 
 
 def solutions(run: Run, split: str) -> bytes:

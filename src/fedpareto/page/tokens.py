@@ -11,8 +11,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fedpareto.errors import UserError
-from fedpareto.files import write_atomically
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import write_atomically
 
 BYTES = 24
 DAYS = 7

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.page.ids import id_of
-from fedpareto.page.others import OTHERS, Other
+from fedpareto.page.other_runs import OTHERS, Other
 from fedpareto.page.run import Run
 
 DEEPEST = 4

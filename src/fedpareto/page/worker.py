@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from fedpareto.core import consent
-from fedpareto.errors import UserError, in_words
-from fedpareto.files import python
+from fedpareto.config.errors import UserError, in_words
+from fedpareto.config.files import python
+from fedpareto.contract import consent
 
 TRIES = 2
 """Processes that one question may cost; a question that kills two would kill a third."""

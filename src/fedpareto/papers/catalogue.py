@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
-    from fedpareto.experiments.parallel import Jobs
+    from fedpareto.campaigns.parallel import Jobs
 
 Say = Callable[[str], None]
 """Shows the user the progress, one message at a time."""

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.parallel import Pieces, announced
-from fedpareto.experiments.progress import Pulse
-from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.store import RunFolder
+from fedpareto.campaigns.parallel import Pieces, announced
 from fedpareto.moo.fairness import Evaluation
 from fedpareto.papers.catalogue import Options, Say
-from fedpareto.report import reading
-from fedpareto.report.record import Record
+from fedpareto.record import reading
+from fedpareto.record.run_record import Record
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.progress import Pulse
+from fedpareto.runs.runner import ensure
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 Array = NDArray[np.float64]
 MODELS = "models.safetensors"

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Objective, SupervisedProblem
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.problem import Objective, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
 from fedpareto.tensors import rng
 from fedpareto.tensors.layout import Layout

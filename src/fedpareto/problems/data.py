@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urldefrag, urlsplit
 
-from fedpareto import limits
-from fedpareto.core import consent
-from fedpareto.errors import DamagedFile, UnknownName, UserError
-from fedpareto.files import ARCHIVE_DAMAGE, Lock, replace
+from fedpareto.config import limits
+from fedpareto.config.errors import DamagedFile, UnknownName, UserError
+from fedpareto.config.files import ARCHIVE_DAMAGE, Lock, replace
+from fedpareto.contract import consent
 
 CATALOGUES = (
     "fedpareto.problems.fairness.datasets",

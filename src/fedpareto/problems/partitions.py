@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.tensors import rng
 
 FEWEST = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fedpareto.core.problem import SupervisedProblem
+from fedpareto.contract.problem import SupervisedProblem
 from fedpareto.tensors.connections import Sparsity
 
 P = TypeVar("P", bound="SparseProblem")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedpareto.moo.fairness import Evaluation, across_objectives
+from fedpareto.record.entries import EVALUATIONS, OWN_TEST
+from fedpareto.record.run_record import Record
 from fedpareto.report.comparison import marked_cells
-from fedpareto.report.entries import EVALUATIONS, OWN_TEST
 from fedpareto.report.likeness import comparable
-from fedpareto.report.record import Record
 from fedpareto.report.table import Column, Row, Table
 
 if TYPE_CHECKING:

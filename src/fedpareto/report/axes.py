@@ -12,11 +12,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.report._files import Array
-from fedpareto.report.entries import Line
-from fedpareto.report.record import Record
-from fedpareto.report.units import BYTES, COUNT, ENERGY, TIME, Quantity
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.record.entries import Line
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record
+from fedpareto.record.units import BYTES, COUNT, ENERGY, TIME, Quantity
 
 Over = Literal["round", "clock", "joules", "bytes", "updates", "seconds", "epsilon"]
 OVER: tuple[Over, ...] = get_args(Over)

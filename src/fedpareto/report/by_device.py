@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedpareto.report._files import Array
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record
+from fedpareto.record.units import TIME
 from fedpareto.report.comparison import marked_cells
 from fedpareto.report.likeness import comparable
 from fedpareto.report.machines import OfClients, of_clients
-from fedpareto.report.record import Record
 from fedpareto.report.table import Column, Row, Table
-from fedpareto.report.units import TIME
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

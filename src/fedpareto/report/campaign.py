@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpareto.moo.indicators import hypervolume
-from fedpareto.report._files import Array
+from fedpareto.record.phrases import counted
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record, mean_and_deviation
 from fedpareto.report.comparison import comparison, differ, marked_cells
 from fedpareto.report.gains import LOCAL
 from fedpareto.report.likeness import comparable, unlike
-from fedpareto.report.record import Record, mean_and_deviation
 from fedpareto.report.table import MISSING, Cell, Column, Table
-from fedpareto.report.words import counted
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

@@ -14,11 +14,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from fedpareto.moo.fairness import LOW_SHARE, Evaluation
-from fedpareto.report._files import Array
-from fedpareto.report._style import axis_label, colour, render, run_label, short, styled, width_with_legend
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record
 from fedpareto.report.axes import Axis, axis_of
 from fedpareto.report.likeness import comparable
-from fedpareto.report.record import Record
+from fedpareto.report.style import axis_label, colour, render, run_label, short, styled, width_with_legend
 
 __all__ = ["clients_at_the_end", "clients_curves", "render", "share_improved_curves"]
 

@@ -10,13 +10,13 @@ from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import expected_utility, hypervolume, igd, own_utilities
 from fedpareto.moo.intervals import interval
 from fedpareto.moo.tested import CHANCE
-from fedpareto.report._files import Array
+from fedpareto.record.phrases import beside_in_words, no_plain_in_words
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record, mean_and_deviation
 from fedpareto.report.costs import OF_TIME, metrics_of_time
 from fedpareto.report.gains import LOCAL, gains_of_seed
 from fedpareto.report.likeness import comparable, same_preferences, unlike
-from fedpareto.report.record import Record, mean_and_deviation
 from fedpareto.report.table import Cell, Column, Row, Table, cell_text, decimals_of, number_text
-from fedpareto.report.words import beside_in_words, no_plain_in_words
 
 INDICATORS = {
     "hypervolume": ("hypervolume", 1),

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedpareto.report._files import Array
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record
+from fedpareto.record.units import ENERGY, TIME
 from fedpareto.report.axes import MEANINGS, chosen_of, nearly_there
 from fedpareto.report.machines import of_clients
-from fedpareto.report.record import Record
 from fedpareto.report.table import Column
-from fedpareto.report.units import ENERGY, TIME
 
 NEARLY = "nearly"
 FAIR = {

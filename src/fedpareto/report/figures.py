@@ -14,13 +14,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fedpareto.moo.tested import CHANCE
-from fedpareto.report._clusters import cluster_evolution, similarity_matrices
-from fedpareto.report._files import Array
-from fedpareto.report._style import axis_label, colour, marker, render, run_label, short, styled, width_with_legend
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record
 from fedpareto.report.axes import Axis, axis_of
 from fedpareto.report.client_figures import clients_at_the_end
+from fedpareto.report.clusters import cluster_evolution, similarity_matrices
 from fedpareto.report.likeness import comparable, unlike
-from fedpareto.report.record import Record
+from fedpareto.report.style import axis_label, colour, marker, render, run_label, short, styled, width_with_legend
 
 __all__ = ["cluster_evolution", "fronts", "hypervolume_curves", "render", "similarity_matrices"]
 

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedpareto.errors import UserError
-from fedpareto.report._files import Array
-from fedpareto.report._style import colour, marker, render, run_label, styled, width_with_legend
+from fedpareto.config.errors import UserError
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record
 from fedpareto.report.gains import LOCAL, gain
 from fedpareto.report.likeness import comparable
-from fedpareto.report.record import Record
+from fedpareto.report.style import colour, marker, render, run_label, styled, width_with_legend
 
 __all__ = ["gains", "render"]
 

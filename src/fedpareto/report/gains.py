@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpareto.moo.intervals import Interval, interval
-from fedpareto.report._files import Array
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record
 from fedpareto.report.likeness import unlike
-from fedpareto.report.record import Record
 
 LOCAL = "local"
 """The algorithm without communication."""

@@ -15,8 +15,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
-from fedpareto.report._files import Array
-from fedpareto.report._style import render, short, styled
+from fedpareto.record.run_files import Array
+from fedpareto.report.style import render, short, styled
 
 __all__ = ["heat_map", "render"]
 

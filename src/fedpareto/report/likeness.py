@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.report._files import printable
-from fedpareto.report.entries import Objective
-from fedpareto.report.record import Record, distinguish
+from fedpareto.config.errors import UserError
+from fedpareto.record.entries import Objective
+from fedpareto.record.run_files import printable
+from fedpareto.record.run_record import Record, distinguish
 
 
 def comparable(records: Sequence[Record]) -> list[Record]:

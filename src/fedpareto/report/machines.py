@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.moo.indicators import own_utilities
-from fedpareto.report._files import Array
-from fedpareto.report.entries import Line
-from fedpareto.report.record import Record
+from fedpareto.record.entries import Line
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import Record
 
 THIRDS = ("slowest third", "middle third", "fastest third")
 """Where devices have no tiers."""

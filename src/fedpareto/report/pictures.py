@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from matplotlib.figure import Figure
 
+from fedpareto.record.run_record import Record
 from fedpareto.report import client_figures, figures
 from fedpareto.report.axes import Over
-from fedpareto.report.record import Record
 
 FRONTS, CLIENTS = "fronts", "clients"
 """Names of figures."""

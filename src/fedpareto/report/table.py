@@ -14,9 +14,9 @@ import numpy as np
 
 from fedpareto.moo.fairness import Evaluation
 from fedpareto.moo.intervals import interval
-from fedpareto.report._files import Array
-from fedpareto.report.record import mean_and_deviation
-from fedpareto.report.units import COUNT, Quantity
+from fedpareto.record.run_files import Array
+from fedpareto.record.run_record import mean_and_deviation
+from fedpareto.record.units import COUNT, Quantity
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from fedpareto.report._style import render, styled
+from fedpareto.report.style import render, styled
 
 __all__ = ["render", "taxonomy_figure"]
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.columns import CONTRIBUTION
+from fedpareto.record.columns import CONTRIBUTION
+from fedpareto.record.entries import EVALUATIONS, OWN_TEST, Objective
+from fedpareto.record.phrases import counted
+from fedpareto.record.run_files import Array, printable
+from fedpareto.record.run_record import Record
 from fedpareto.report import across, by_device
-from fedpareto.report._files import Array, printable
 from fedpareto.report.axes import MEANINGS, Axis, axis_of
 from fedpareto.report.comparison import comparison
-from fedpareto.report.entries import EVALUATIONS, OWN_TEST, Objective
 from fedpareto.report.likeness import comparable
 from fedpareto.report.machines import contributions, of_clients, updates
-from fedpareto.report.record import Record
-from fedpareto.report.words import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedpareto.report._style import colour, render, short, styled
+from fedpareto.report.style import colour, render, short, styled
 
 FRONT, CHOSEN, OTHERS = colour(0), colour(1), "#B0B0B0"
 

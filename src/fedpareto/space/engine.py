@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fedpareto.core.algorithm import unwrapped
-from fedpareto.experiments.engines import Backend
-from fedpareto.experiments.flights import HOUR
-from fedpareto.experiments.spec import Spec
-from fedpareto.fleet.trips import Fleet
+from fedpareto.clock.trips import Fleet
+from fedpareto.contract.algorithm import unwrapped
+from fedpareto.runs.in_flight import HOUR
 from fedpareto.space.missions.flight import MissionFlight
 from fedpareto.space.missions.mission import launched
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.missions.satellites import Satellites
+from fedpareto.spec.backends import Backend
+from fedpareto.spec.spec import Spec
 
 
 class Mission(Backend):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.orbits.circular import Shell
 from fedpareto.space.orbits.regions import scattered, times_above
 from fedpareto.space.orbits.sights import LONGEST

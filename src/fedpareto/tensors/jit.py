@@ -8,7 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., None])
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.tensors.connections import Connections, Sparsity, filled
 
 LARGEST_SIZE = 2**31

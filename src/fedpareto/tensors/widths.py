@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.tensors.layout import Layout
 
 ROUNDING = 1e-9

@@ -19,21 +19,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import Algorithm, State, Taxonomy, model_sized, participant_count, unwrapped
-from fedpareto.core.federation import Federation
-from fedpareto.core.learner import Learner
-from fedpareto.core.messages import ByClient, Outcome, beginnings, places
-from fedpareto.core.problem import Problem, SupervisedProblem
-from fedpareto.core.reinforcement import ReinforcementProblem
-from fedpareto.core.taxonomy import COMPARISON, OUTSIDE
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import Algorithm, State, Taxonomy, model_sized, participant_count, unwrapped
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.messages import ByClient, Outcome, beginnings, places
+from fedpareto.contract.problem import Problem, SupervisedProblem
+from fedpareto.contract.reinforcement import ReinforcementProblem
+from fedpareto.contract.taxonomy import COMPARISON, OUTSIDE
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.errors import UserError
-from fedpareto.experiments.checkpoint import Checkpoint
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
+from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.testing.problem_checks import EXACT, PLAY_CHECKS, PROBLEM_CHECKS, SINGLE, gap, losses_of
 from fedpareto.testing.snapshots import clones, copied, equal, image, same_image
 from fedpareto.testing.watched import ALLOWED, Watched, of_the_mean

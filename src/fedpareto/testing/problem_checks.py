@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.clients import Clients
-from fedpareto.core.problem import SupervisedProblem
-from fedpareto.core.reinforcement import ReinforcementProblem
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.problem import SupervisedProblem
+from fedpareto.contract.reinforcement import ReinforcementProblem
 from fedpareto.tensors import rng
 from fedpareto.tensors.rows import Batch, Rows
 

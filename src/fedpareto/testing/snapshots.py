@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from fedpareto.core.algorithm import State
-from fedpareto.core.messages import Message, Tasks
-from fedpareto.experiments.checkpoint import Checkpoint
+from fedpareto.contract.algorithm import State
+from fedpareto.contract.messages import Message, Tasks
+from fedpareto.record.checkpoint import Checkpoint
 
 
 def clones(message: Message) -> Message:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
-from fedpareto.core.messages import Replies
+from fedpareto.contract.messages import Replies
 
 SUM, NORMS, GRAM, ALL = "weighted sum", "norms", "Gram matrix", "all rows"
 ALLOWED: Mapping[str, frozenset[str]] = {

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from fedpareto.config import kinds
-from fedpareto.core.algorithm import Setting
-from fedpareto.core.clients import Clients
-from fedpareto.core.messages import Message, Tasks, beginnings
-from fedpareto.core.problem import Problem, SupervisedProblem
-from fedpareto.core.solutions import held_out
-from fedpareto.core.stack import Tampering
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import Setting
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.messages import Message, Tasks, beginnings
+from fedpareto.contract.problem import Problem, SupervisedProblem
+from fedpareto.contract.solutions import held_out
+from fedpareto.contract.stack import Tampering
 from fedpareto.tensors import rng
 from fedpareto.tensors.rows import Rows, Splits
 from fedpareto.trust.backdoor import SPLIT, Trigger

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.tensors.rows import Rows
 
 SPLIT = "backdoor"

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.messages import Ids, places
+from fedpareto.contract.messages import Ids, places
 
 
 @dataclass(frozen=True, eq=False)

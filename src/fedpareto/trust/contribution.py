@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.messages import Message, Replies, Tasks, beginnings, places
+from fedpareto.contract.messages import Message, Replies, Tasks, beginnings, places
 from fedpareto.moo.updates import gram_of_updates, sum_of_updates
 
 Judge = Callable[[Tensor], Tensor]

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from fedpareto.config import kinds
-from fedpareto.core.algorithm import Algorithm, model_sized, small_setting, unwrapped
-from fedpareto.core.messages import Message, Replies, Tasks, beginnings, places, take_rows, taken
-from fedpareto.core.privacy import Privacy
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import Algorithm, model_sized, small_setting, unwrapped
+from fedpareto.contract.messages import Message, Replies, Tasks, beginnings, places, take_rows, taken
+from fedpareto.contract.privacy import Privacy
 from fedpareto.moo import robust
 from fedpareto.moo.updates import gram_of_updates, sum_of_updates
 from fedpareto.trust.confidence import Standing

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.privacy import Privacy
+from fedpareto.contract.privacy import Privacy
 from fedpareto.tensors import rng
 from fedpareto.trust.hiding import PURPOSE
 

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.messages import Message, origins
-from fedpareto.core.privacy import Part, Privacy
-from fedpareto.core.problem import Objective
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.messages import Message, origins
+from fedpareto.contract.privacy import Part, Privacy
+from fedpareto.contract.problem import Objective
 from fedpareto.tensors import rng
 
 Draw = Callable[[str, int, Tensor], Tensor]

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.privacy import Privacy
-from fedpareto.core.problem import Objective
+from fedpareto.contract.privacy import Privacy
+from fedpareto.contract.problem import Objective
 from fedpareto.tensors.rng import Addresses
 from fedpareto.trust.hiding import bounded, draws, ranges_of
 

@@ -9,9 +9,9 @@ from hashlib import sha256
 
 import numpy as np
 
-from fedpareto.core.messages import Message
-from fedpareto.core.secure_sum import FEWEST
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.messages import Message
+from fedpareto.contract.secure_sum import FEWEST
 from fedpareto.trust import secure_keys as keys
 
 SECRETS = 3 * keys.SECRET

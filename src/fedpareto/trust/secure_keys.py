@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 PRIME = 2**255 - 19
 SECRET, SHARE, KEY, TAG = 31, 32, 32, 16

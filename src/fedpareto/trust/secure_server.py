@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpareto.core.messages import FARTHEST, LARGEST, Message
-from fedpareto.core.secure_sum import SecureSum
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.messages import FARTHEST, LARGEST, Message
+from fedpareto.contract.secure_sum import SecureSum
 from fedpareto.trust import secure_keys as keys
 from fedpareto.trust.secure_client import add, own_mask
 

@@ -28,16 +28,16 @@ import numpy as np
 import torch
 from plain_problem import Answers, Table
 
-from fedpareto.core.algorithm import Algorithm, Setting, State, participants
-from fedpareto.core.federation import Federation
-from fedpareto.core.learner import Learner
-from fedpareto.core.messages import Replies, Tasks, only_of
+from fedpareto.clock.policy import Policy
+from fedpareto.clock.staleness import refreshed
+from fedpareto.contract.algorithm import Algorithm, Setting, State, participants
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.messages import Replies, Tasks, only_of
 from fedpareto.engines.faults import Fates, Faults, fates
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.fleet.policy import Policy
-from fedpareto.fleet.staleness import refreshed
 from fedpareto.learners.supervised import Supervised
 from fedpareto.tensors import rng
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.groups import Comparison, GroupedProblem, cells, differences, sums
-from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Objective, Readout, SupervisedProblem
+from fedpareto.contract.groups import Comparison, GroupedProblem, cells, differences, sums
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.problem import Objective, Readout, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
 from fedpareto.tensors import rng

@@ -10,7 +10,7 @@ import pytest
 from plain_federation import agrees
 from plain_problem import Answers
 
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.tensors import rng
 
 WIDTHS = (1.0, 0.75, 0.5, 0.25)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from plain_federation import agrees
 
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 
 BY = ("size", "equal")
 

@@ -10,7 +10,7 @@ import pytest
 from plain_federation import agrees
 from plain_optima import best_vertex, projected, shortest
 
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.engines.faults import Faults
 
 BY = ("size", "equal")

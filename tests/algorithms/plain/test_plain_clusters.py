@@ -10,7 +10,7 @@ from plain_federation import agrees
 from plain_problem import Tasks
 from plain_similarity import cosine, cosines, layerwise
 
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.engines.faults import Faults
 
 GROUPS = [[0.95, 0.05], [0.05, 0.95], [0.9, 0.1], [0.1, 0.9], [0.85, 0.15], [0.15, 0.85]]

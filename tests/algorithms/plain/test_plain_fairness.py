@@ -12,7 +12,7 @@ from plain_federation import agrees
 from plain_optima import projected
 from plain_problem import Answers, Groups
 
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 
 NOTIONS = {
     "parity": Groups(),

@@ -12,9 +12,9 @@ import torch
 from plain_federation import CLIENTS, FAULTS, PARTICIPATION, ROUNDS, SEED, Plain, agrees
 from plain_problem import LARGEST, SMALLEST, Answers
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.federation import Federation
-from fedpareto.core.registry import algorithms
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.registry import algorithms
 from fedpareto.tensors.rows import Batch
 
 PROBLEM = Answers(goals=3)

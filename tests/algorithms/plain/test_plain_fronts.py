@@ -9,7 +9,7 @@ import pytest
 from plain_federation import agrees
 from plain_problem import Answers
 
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.moo.preferences import dirichlet
 from fedpareto.tensors import rng
 

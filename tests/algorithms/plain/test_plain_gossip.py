@@ -9,7 +9,7 @@ import pytest
 from plain_federation import agrees
 from plain_similarity import layerwise
 
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 
 GRAPHS = {
     "ring": ({"graph": "ring"}, "01 12 23 34 45 50"),

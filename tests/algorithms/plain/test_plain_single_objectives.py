@@ -10,7 +10,7 @@ from plain_federation import agrees
 from plain_optima import best_vertex, projected, shortest
 from plain_problem import Answers
 
-from fedpareto.core.registry import make_algorithm
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.tensors import rng
 
 

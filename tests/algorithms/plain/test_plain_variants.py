@@ -12,8 +12,8 @@ from test_plain_clusters import fedpref
 from test_plain_personal import ditto, ifca, local
 from test_plain_single_objectives import descent, fedcmoo, fsmgda
 
-from fedpareto.core.registry import make_algorithm
-from fedpareto.fleet.policy import Policy
+from fedpareto.clock.policy import Policy
+from fedpareto.contract.registry import make_algorithm
 
 
 def solutions(plain, loop):

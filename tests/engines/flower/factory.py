@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from keeper import Keeper
 from memory_federation import federations_of, node_of
 
-from fedpareto.core.federation import Federation
-from fedpareto.engines.flower.apps import node_from
-from fedpareto.engines.flower.node import Node
+from fedpareto.contract.federation import Federation
 from fedpareto.engines.single import only
-from fedpareto.experiments.draft import Draft
+from fedpareto.flower.engine.apps import node_from
+from fedpareto.flower.engine.node import Node
+from fedpareto.spec.draft import Draft
 
 
 def make(config):

@@ -13,10 +13,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body
 from memory_federation import node_of
 
-from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.node import Node
-from fedpareto.engines.flower.packing import BYTES, PLACES, packed, unpacked
 from fedpareto.engines.single import Reply
+from fedpareto.flower.engine import wire
+from fedpareto.flower.engine.node import Node
+from fedpareto.flower.engine.packing import BYTES, PLACES, packed, unpacked
 
 TEN_GIGABYTES = 10 * 2**30
 

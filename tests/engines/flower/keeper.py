@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.averaging.fedavg import FedAvg
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from pathlib import Path
 from factory import make
 from real_federation import PATIENT, nodes_of, server_of
 
-from fedpareto.engines.flower.launch import LocalFederation
-from fedpareto.engines.flower.node import Node
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.store import RunFolder
+from fedpareto.flower.engine.launch import LocalFederation
+from fedpareto.flower.engine.node import Node
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec.draft import Draft
 from waiting import until
 
 SLOW, LATE = (1, 3), 3

@@ -11,15 +11,15 @@ from flwr.serverapp import Grid
 
 from fedpareto.codecs import Codec
 from fedpareto.engines.coding import Coding
-from fedpareto.engines.flower.node import Node
-from fedpareto.engines.flower.options import FlowerOptions
-from fedpareto.engines.flower.packing import unpacked
-from fedpareto.engines.flower.post import HELLO
-from fedpareto.engines.flower.server import FlowerEngine
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.single import only
-from fedpareto.experiments.draft import Draft
+from fedpareto.flower.engine.node import Node
+from fedpareto.flower.engine.options import FlowerOptions
+from fedpareto.flower.engine.packing import unpacked
+from fedpareto.flower.engine.post import HELLO
+from fedpareto.flower.engine.server import FlowerEngine
+from fedpareto.spec.draft import Draft
 
 QUICK = FlowerOptions(join_timeout=0.2, timeout=0.3, hello_timeout=0.2, poll=0.001, retries=0, forgiveness=0.0)
 HOSTILE = 899

@@ -18,10 +18,10 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 from memory_federation import settings_of
 
-from fedpareto.engines.flower.launch import LOOPBACK, LocalFederation
-from fedpareto.engines.flower.options import FlowerOptions
-from fedpareto.engines.flower.packing import unpacked
-from fedpareto.engines.flower.server import FlowerEngine
+from fedpareto.flower.engine.launch import LOOPBACK, LocalFederation
+from fedpareto.flower.engine.options import FlowerOptions
+from fedpareto.flower.engine.packing import unpacked
+from fedpareto.flower.engine.server import FlowerEngine
 from waiting import PATIENCE, until
 
 NODES, WORKERS = 3, 2

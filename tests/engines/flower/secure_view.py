@@ -13,8 +13,8 @@ from flwr.app import Message
 from memory_federation import MemoryGrid, federation_of, node_of
 from scipy.stats import chi2
 
-from fedpareto.algorithms.secured import OWN_SECRETS, Secured
-from fedpareto.engines.flower import wire
+from fedpareto.algorithms.wrappers.secured import OWN_SECRETS, Secured
+from fedpareto.flower.engine import wire
 from fedpareto.trust import secure_client, secure_keys
 from fedpareto.trust.secure_client import Party, add, digest_of, own_mask
 from fedpareto.trust.secure_server import Unmasking

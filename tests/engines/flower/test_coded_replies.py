@@ -8,9 +8,9 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from memory_federation import federation_of, local_engine, node_of, play, small
 
 from fedpareto.codecs import Codec
-from fedpareto.core.traffic import traffic
-from fedpareto.engines.flower import wire
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.traffic import traffic
+from fedpareto.flower.engine import wire
 
 LOSSY = ("int8-delta", "int4-delta", "top10%-delta")
 

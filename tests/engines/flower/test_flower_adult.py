@@ -9,7 +9,7 @@ from memory_federation import local_engine
 from real_federation import nodes_of, server_of
 from test_flower_parity import assert_same_run
 
-from fedpareto.experiments.draft import Draft
+from fedpareto.spec.draft import Draft
 
 ADULT = {
     "problem": {"name": "adult", "partition": "column:workclass", "unmeasured": "worst"},

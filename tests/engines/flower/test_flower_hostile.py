@@ -11,7 +11,7 @@ from memory_federation import local_engine
 from real_federation import nodes_of, server_of
 from test_flower_parity import largest_difference
 
-from fedpareto.experiments.draft import Draft
+from fedpareto.spec.draft import Draft
 
 DRAFT = {"problem": "convex", "algorithm": "fedavg", "clients": 3, "quorum": 1}
 HOSTILE = (1, 2)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from memory_federation import federation_of, local_engine, node_of, play, small
 
-from fedpareto.core import registry
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract import registry
 from little_work import LITTLE_WORK, few_of
 
 WHOLE_LIST = sorted({*registry.algorithms(), "fedavg+ft", "fsmgda+ft", "fedavg+safe", "fedpref+safe"})

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 from test_flower_parity import assert_same_run
 from test_flower_tap import forms, pieces
 
-from fedpareto.core.conditioned import tolerances
-from fedpareto.experiments.draft import Draft
+from fedpareto.contract.conditioned import tolerances
+from fedpareto.spec.draft import Draft
 
 DRAFT = {
     "algorithm": {"name": "praffl", "body_epochs": 2, "head_epochs": 2, "sampled": 8},

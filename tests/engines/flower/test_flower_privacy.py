@@ -9,9 +9,9 @@ import torch
 from memory_federation import federation_of, local_engine, node_of, play, small
 from test_node import envelope_of, raw
 
-from fedpareto.engines.flower import wire
+from fedpareto.config.errors import DamagedFile, UserError
 from fedpareto.engines.single import Task
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.flower.engine import wire
 
 FEDAVG = {"name": "fedavg", "weighting": "equal"}
 PRIVACY = {"kind": "local", "clip": 0.5, "noise": 0.1}

@@ -10,8 +10,8 @@ from test_flower_praffl import sizes
 from test_flower_tap import forms, pieces
 
 from fedpareto.engines.local import MEMORY
-from fedpareto.experiments.draft import Draft
 from fedpareto.learners.off_policy import PLACE
+from fedpareto.spec.draft import Draft
 
 DRAFT = {
     "algorithm": "fedpref",

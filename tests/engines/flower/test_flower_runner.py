@@ -10,12 +10,12 @@ import torch
 from memory_federation import federation_of, local_engine, small
 from test_server import answers_with, with_model
 
-from fedpareto.algorithms.mofld import MOFLDState
-from fedpareto.core.algorithm import small_setting
-from fedpareto.errors import UserError
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.recovery import healed
-from fedpareto.experiments.store import RunFolder
+from fedpareto.algorithms.fronts.mofld import MOFLDState
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import small_setting
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.loop import Experiment
+from fedpareto.runs.recovery import healed
 from fedpareto.trust.defences import Defence
 
 SAME = ("seed", "round", "replies", "failures", "bytes_up", "bytes_down", "hypervolume", "trained_hypervolume")
@@ -109,7 +109,7 @@ def test_going_back_is_to_the_last_round_from_which_nobodys_reply_was_refused(tm
 
 
 def test_the_engine_is_what_the_runner_asks_for(tmp_path):
-    from fedpareto.core.engine import Engine
+    from fedpareto.contract.engine import Engine
 
     engine: Engine
     engine, _ = federation_of(small("fedavg"), tmp_path)

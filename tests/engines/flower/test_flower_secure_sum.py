@@ -11,8 +11,8 @@ from flwr.app import Message
 from memory_federation import FEW_ROWS, federation_of, local_engine, node_of, play, small
 from real_federation import nodes_of, server_of
 
-from fedpareto.engines.flower import wire
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.flower.engine import wire
 
 MASKED = {"kind": "masked"}
 

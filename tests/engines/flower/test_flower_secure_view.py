@@ -7,7 +7,7 @@ import pytest
 from memory_federation import local_engine, small
 from secure_view import CARELESS, LATE, MISTAKES, chance_of_bytes, computable, leaks, shares_and_seals, tapped
 
-from fedpareto.algorithms.fedavg import FedAvg
+from fedpareto.algorithms.averaging.fedavg import FedAvg
 
 SPEC = {"clients": 5, "rounds": 2, "problem": {"name": "synthetic", "hidden": [64, 32], "rows": 1000}}
 

@@ -12,8 +12,8 @@ from memory_federation import DRAFT, federations_of, play
 from real_federation import messages_on, nodes_of, server_of
 from safetensors.numpy import load_file
 
-from fedpareto.engines.flower import wire
-from fedpareto.experiments.draft import Draft
+from fedpareto.flower.engine import wire
+from fedpareto.spec.draft import Draft
 
 ROWS = 100
 """As many are looked for in each part of the data, the first among them."""

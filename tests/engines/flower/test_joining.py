@@ -8,10 +8,10 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from memory_federation import HOSTILE, federation_of, node_of, one_exchange, small
 
-from fedpareto.engines.flower import schema, wire
-from fedpareto.engines.flower.post import HELLO
-from fedpareto.engines.flower.schema import MEANING
-from fedpareto.errors import QuorumLost, UserError
+from fedpareto.config.errors import QuorumLost, UserError
+from fedpareto.flower.engine import schema, wire
+from fedpareto.flower.engine.post import HELLO
+from fedpareto.flower.engine.schema import MEANING
 
 
 def test_the_server_waits_for_its_nodes_and_says_who_is_missing(tmp_path):

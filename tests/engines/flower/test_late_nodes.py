@@ -11,14 +11,14 @@ from memory_federation import QUICK, federation_of, local_engine, node_of, small
 from safetensors.torch import load_file
 from test_server import HOSTILE, answers_with, with_model
 
-from fedpareto.core.messages import Replies
-from fedpareto.engines.flower.node import MODEL_FILE
-from fedpareto.engines.flower.post import AWAY, HELLO
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.settings import begun_as
-from fedpareto.experiments.store import RunFolder
+from fedpareto.config.errors import UserError
+from fedpareto.contract.messages import Replies
+from fedpareto.flower.engine.node import MODEL_FILE
+from fedpareto.flower.engine.post import AWAY, HELLO
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.settings import begun_as
 from waiting import PATIENCE
 
 SLOW = (899, 897)

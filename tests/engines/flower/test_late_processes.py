@@ -15,8 +15,8 @@ from memory_federation import DRAFT
 from safetensors.torch import load_file
 from test_late_nodes import by_hand
 
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.store import RunFolder
+from fedpareto.record.store import RunFolder
+from fedpareto.spec.draft import Draft
 from processes import FLOWER, Python
 from waiting import until
 

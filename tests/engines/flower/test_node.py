@@ -10,11 +10,11 @@ from flwr.app import RecordDict
 from memory_federation import federation_of, node_of, play, small
 from safetensors.torch import load_file
 
-from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.node import MODEL_FILE
-from fedpareto.engines.flower.private import Moment, PrivateStore
+from fedpareto.config.errors import DamagedFile, QuorumLost, UserError
 from fedpareto.engines.single import Task
-from fedpareto.errors import DamagedFile, QuorumLost, UserError
+from fedpareto.flower.engine import wire
+from fedpareto.flower.engine.node import MODEL_FILE
+from fedpareto.flower.engine.private import Moment, PrivateStore
 
 
 def state(value):

@@ -16,14 +16,14 @@ from memory_federation import DRAFT, federation_of
 from safetensors.torch import load_file
 
 import fedpareto
-from fedpareto.errors import UserError
-from fedpareto.experiments import runner
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.flower_files import keep_servable
-from fedpareto.experiments.servable import node_file, node_files
-from fedpareto.experiments.store import RunFolder, describe
-from fedpareto.serving.models import AnyPreference
+from fedpareto.config.errors import UserError
+from fedpareto.flower.node_files import keep_servable
+from fedpareto.record.servable import node_file, node_files
+from fedpareto.record.store import RunFolder, describe
+from fedpareto.runs import runner
+from fedpareto.runs.loop import Experiment
+from fedpareto.serve.models import AnyPreference
+from fedpareto.spec.draft import Draft
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -139,7 +139,7 @@ def test_another_client_or_seed_is_refused(both):
 
 
 def test_a_node_answers_over_http(both):
-    from fedpareto.serving.service import app_of
+    from fedpareto.serve.service import app_of
 
     app = app_of(fedpareto.load(both / "node1"))
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from memory_federation import federation_of, node_of, small
 from test_wire import NONCE, an_answer, an_envelope, json_values, same_messages
 
-from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.packing import BYTES, MOST, PLACES, SMALL, packed, unpacked
-from fedpareto.engines.flower.wire import Envelope, Job, Malformed
 from fedpareto.engines.single import Task
+from fedpareto.flower.engine import wire
+from fedpareto.flower.engine.packing import BYTES, MOST, PLACES, SMALL, packed, unpacked
+from fedpareto.flower.engine.wire import Envelope, Job, Malformed
 
 
 def envelope_with(client, **tensors):

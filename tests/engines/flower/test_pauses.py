@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedpareto.engines.flower.pauses import LONGEST, SHARE, pause_after
+from fedpareto.flower.engine.pauses import LONGEST, SHARE, pause_after
 
 
 def polls(shortest, until):

@@ -12,9 +12,9 @@ from memory_federation import DRAFT, federations_of, local_engine, play
 from real_federation import nodes_of, server_of
 from test_flower_parity import largest_difference
 
-from fedpareto.engines.flower.launch import Processes, simulate
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.experiment import Experiment
+from fedpareto.flower.engine.launch import Processes, simulate
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec.draft import Draft
 from processes import Python
 from waiting import until
 
@@ -62,7 +62,7 @@ def test_a_buffer_for_all_supernodes_ends_with_the_models_of_the_local_engine(re
 def test_no_process_outlives_a_killed_launcher(tmp_path):
     script = (
         "import sys, time, pathlib\n"
-        "from fedpareto.engines.flower.launch import Processes\n"
+        "from fedpareto.flower.engine.launch import Processes\n"
         "children = Processes(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[1]))\n"
         "children.start('sleeper', ['sleep', '3600'])\n"
         "print(children.running['sleeper'].pid, flush=True)\n"

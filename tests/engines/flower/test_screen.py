@@ -10,9 +10,9 @@ from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError
 
-from fedpareto.engines.flower.arrivals import MOST_OBJECTS, Arrival, screen
-from fedpareto.engines.flower.link import fetched
-from fedpareto.engines.flower.wire import Malformed
+from fedpareto.flower.engine.arrivals import MOST_OBJECTS, Arrival, screen
+from fedpareto.flower.engine.link import fetched
+from fedpareto.flower.engine.wire import Malformed
 
 
 def packed(size):

@@ -9,11 +9,11 @@ import pytest
 import torch
 from memory_federation import node_of, small
 
-from fedpareto.algorithms.secured import COUNT, KEYS, PEERS, SHARES, SURVIVED
-from fedpareto.core.secure_sum import STEPS
-from fedpareto.engines.flower import wire
+from fedpareto.algorithms.wrappers.secured import COUNT, KEYS, PEERS, SHARES, SURVIVED
+from fedpareto.config.errors import UserError
+from fedpareto.contract.secure_sum import STEPS
 from fedpareto.engines.single import Reply, Task, stacked
-from fedpareto.errors import UserError
+from fedpareto.flower.engine import wire
 from fedpareto.trust import secure_keys as keys
 from fedpareto.trust.secure_client import DROPPED
 from fedpareto.trust.secure_client import SURVIVED as THERE

@@ -11,13 +11,13 @@ import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 from memory_federation import HOSTILE, QUICK, federation_of, node_of, one_exchange, play, small
 
-from fedpareto.core.messages import Replies, Tasks
+from fedpareto.config.errors import QuorumLost
+from fedpareto.contract.messages import Replies, Tasks
 from fedpareto.engines.checks import too_far
-from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.options import FlowerOptions
-from fedpareto.engines.flower.post import HELLO
 from fedpareto.engines.single import Reply
-from fedpareto.errors import QuorumLost
+from fedpareto.flower.engine import wire
+from fedpareto.flower.engine.options import FlowerOptions
+from fedpareto.flower.engine.post import HELLO
 
 
 def answers_with(change):

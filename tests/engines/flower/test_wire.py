@@ -13,10 +13,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedpareto.core.messages import Failure
-from fedpareto.engines.flower import wire
-from fedpareto.engines.flower.wire import Answer, Envelope, Hello, Job, Malformed, Result
+from fedpareto.contract.messages import Failure
 from fedpareto.engines.single import Reply, Task
+from fedpareto.flower.engine import wire
+from fedpareto.flower.engine.wire import Answer, Envelope, Hello, Job, Malformed, Result
 
 NONCE = "0123456789abcdef"
 

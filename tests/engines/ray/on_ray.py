@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import torch
 
-from fedpareto.cluster import connected
-from fedpareto.core.federation import Federation
+from fedpareto.contract.federation import Federation
 from fedpareto.engines.options import LocalOptions
-from fedpareto.engines.ray.crew import Crew
-from fedpareto.engines.ray.options import RayOptions
-from fedpareto.experiments import engines
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.ray import engine_on
+from fedpareto.ray.backend import engine_on
+from fedpareto.ray.cluster import connected
+from fedpareto.ray.crew import Crew
+from fedpareto.ray.options import RayOptions
+from fedpareto.spec import backends
+from fedpareto.spec.draft import Draft
 
 CHOSEN = {"threads": 1, "chunk": 8}
 ROOM = 16
@@ -48,7 +48,7 @@ def small(algorithm, **values):
 
 def locally(spec):
     """The same on the local engine."""
-    return engines.local(replace(spec, engine=LocalOptions(precision="float64", **CHOSEN)))
+    return backends.local(replace(spec, engine=LocalOptions(precision="float64", **CHOSEN)))
 
 
 def remotely(spec, crew):

@@ -12,12 +12,12 @@ import pytest
 import torch
 from on_ray import played, remotely, small
 
-from fedpareto.engines.ray import crew as crew_module
-from fedpareto.engines.ray import engine as engine_module
-from fedpareto.engines.ray.options import RayOptions
-from fedpareto.engines.ray.room import workers_for
-from fedpareto.errors import UserError
-from fedpareto.experiments.runner import start
+from fedpareto.config.errors import UserError
+from fedpareto.ray import crew as crew_module
+from fedpareto.ray import engine as engine_module
+from fedpareto.ray.options import RayOptions
+from fedpareto.ray.room import workers_for
+from fedpareto.runs.runner import start
 from waiting import until
 
 pytestmark = pytest.mark.takes_long

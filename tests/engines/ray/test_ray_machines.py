@@ -16,7 +16,7 @@ from ray.cluster_utils import Cluster
 from safetensors.numpy import load_file
 
 import fedpareto
-from fedpareto.cluster import _quietly
+from fedpareto.ray.cluster import _quietly
 from processes import Commands
 from waiting import until
 

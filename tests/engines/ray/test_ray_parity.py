@@ -7,10 +7,10 @@ import pytest
 import torch
 from on_ray import difference, gap, locally, played, remotely, small, unequal
 
-from fedpareto.core import registry
-from fedpareto.core.messages import Replies
-from fedpareto.engines.ray.replies import RemoteReplies
-from fedpareto.errors import QuorumLost
+from fedpareto.config.errors import QuorumLost
+from fedpareto.contract import registry
+from fedpareto.contract.messages import Replies
+from fedpareto.ray.replies import RemoteReplies
 from little_work import LITTLE_WORK
 
 pytestmark = pytest.mark.takes_long

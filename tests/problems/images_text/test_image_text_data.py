@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.config.errors import DamagedFile, UserError
 from fedpareto.inputs.images_texts import WORD
 from fedpareto.problems.data import catalogue
 from fedpareto.problems.images_text import datasets, image_sets, text_sets

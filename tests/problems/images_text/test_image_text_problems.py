@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import fedpareto
-from fedpareto.core.clients import Clients
-from fedpareto.core.registry import make_algorithm, problems
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.registry import make_algorithm, problems
 from fedpareto.problems.images_text.images import CIFAR10, FashionMNIST
 from fedpareto.problems.images_text.problem import ClassificationProblem
 from fedpareto.problems.images_text.texts import AdultPhD, AGNews, Shakespeare
@@ -109,7 +109,7 @@ def stacked(problem, positions, clients=3):
 
 @pytest.mark.parametrize("problem", [FashionMNIST(rows=60, model="cnn-small"), *[SMALL[n] for n in ("shakespeare",)]])
 def test_the_accuracy_is_the_share_of_rows_told_right(problem, monkeypatch):
-    monkeypatch.setattr("fedpareto.core.problem.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("fedpareto.contract.problem.ROWS_AT_ONCE", 7)
     clients = stacked(problem, [2, 0])
     models = torch.stack([problem.initial(seed).double() for seed in (0, 1)])
     scores = clients.evaluate(models)

@@ -11,10 +11,10 @@ import pytest
 import torch
 from gym_playing import FORGET, NAMED, begun, plain
 
-from fedpareto.core import consent
-from fedpareto.core.clients import Clients
-from fedpareto.core.registry import problem_class
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.contract import consent
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.registry import problem_class
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_pool import close_pool
 from fedpareto.problems.morl.gym_worker import episode_seed

@@ -17,7 +17,7 @@ import pytest
 import torch
 from gym_playing import FORGET, begun, plain, random_actions
 
-from fedpareto.core import consent
+from fedpareto.contract import consent
 from fedpareto.problems.morl import gym_pool, gym_worker
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_pool import WorkerDied, close_pool, pool
@@ -209,7 +209,7 @@ def test_a_worker_stays_small():
         "assert 'gymnasium' not in sys.modules\n"
         "gym_worker.described(gym_worker.key('mo-mountaincar-v0', 0))\n"
         "assert 'gymnasium' in sys.modules\n"
-        "print(sorted({'torch', 'pandas', 'matplotlib', 'fedpareto.core'} & set(sys.modules)))\n"
+        "print(sorted({'torch', 'pandas', 'matplotlib', 'fedpareto.contract'} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -218,7 +218,7 @@ def test_a_worker_stays_small():
 def test_this_process_never_loads_the_library():
     script = (
         f"{FORGET}\n"
-        "from fedpareto.core.registry import problems\n"
+        "from fedpareto.contract.registry import problems\n"
         "for name in ('mo-lunar-lander', 'mo-gymnasium'):\n"
         "    problems()[name]().data(2, 0)\n"
         "print('gymnasium' in sys.modules)\n"

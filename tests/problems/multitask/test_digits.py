@@ -7,8 +7,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 import fedpareto
-from fedpareto.core.registry import make_algorithm
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.registry import make_algorithm
 from fedpareto.problems.multitask.digits import DigitPairs, overlaid
 from fedpareto.testing import check_problem
 from fedpareto.testing.conformance import largest_difference, trial

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 import fedpareto
-from fedpareto.core.registry import make_algorithm, problems
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.contract.registry import make_algorithm, problems
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CATALOGUE, MNIST
 from fedpareto.problems.multitask.network import Heads

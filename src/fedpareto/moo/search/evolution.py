@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo._points import Array
 from fedpareto.moo.search.history import History, Streams, is_known, ranges
 

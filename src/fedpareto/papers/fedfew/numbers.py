@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.columns import in_folder
-from fedpareto.experiments.store import RunFolder
 from fedpareto.moo.fairness import Evaluation, across_clients, jain_index
 from fedpareto.papers.client_runs import Array, Found, Values
 from fedpareto.papers.fedfew import published
 from fedpareto.papers.fedfew.claims import SCORINGS, Descent, Smoothed
 from fedpareto.papers.fedfew.published import COLUMNS, MODELS
+from fedpareto.record.columns import in_folder
+from fedpareto.record.store import RunFolder
 
 Key = tuple[str, str]
 """Column and label of a run."""

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedpareto.errors import UnknownName
-from fedpareto.experiments.draft import Draft
-from fedpareto.files import write_atomically
+from fedpareto.config.errors import UnknownName
+from fedpareto.config.files import write_atomically
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
 from fedpareto.papers.client_runs import Cell, find_all, spec_of
 from fedpareto.papers.fedfew import numbers, published, shown
 from fedpareto.papers.fedfew.numbers import Results
 from fedpareto.papers.fedfew.published import ALGORITHMS, ALONE, COLUMNS, FEDFEW, MODELS, STUDIED
+from fedpareto.spec.draft import Draft
 
 EVALUATIONS = 12
 """Fewest evaluations of a run, after the first."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.files import write_atomically
+from fedpareto.config.files import write_atomically
 from fedpareto.papers.client_runs import Found
 from fedpareto.papers.fedfew import claims, published
 from fedpareto.papers.fedfew.claims import PUBLISHED, SCORINGS, Smoothed, Survival
@@ -39,7 +39,7 @@ from fedpareto.papers.fedfew.published import COLUMNS, FEDFEW, MEDICAL, STUDIED,
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Seen:
 
 def draw(pictures: Sequence[Picture], folder: Path) -> list[Path]:
     """Each as .png and .pdf."""
-    from fedpareto.report.series_panels import render, series_panels
+    from fedpareto.papers.figures.series_panels import render, series_panels
 
     files = []
     for picture in pictures:
@@ -175,7 +175,7 @@ def _spread(found: Found, scoring: str) -> str:
 
 def _both_evaluations(name: str, results: Results) -> Picture:
     """A point for each algorithm: accuracy before and after local steps."""
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
     panels: dict[str, list[Series]] = {}
     for (column, label), found in results.items():
@@ -328,7 +328,7 @@ def figures_3_and_4(results: Results) -> Seen:
 
 def _descents(name: str, named: Mapping[str, Found], *, by_updates: bool = False) -> Picture:
     """Eq. 9 over rounds or over local epochs, mean of the seeds, on a logarithmic axis where it is positive."""
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
     curves = {label: objective_of(found) for label, found in named.items()}
     is_positive = all((values > 0).all() for _, values in curves.values())
@@ -400,7 +400,7 @@ def _smoothing_pictures(measured: Mapping[str, Mapping[float, Smoothed]]) -> lis
 
 
 def _line(name: str, values: Mapping[int, float] | Mapping[float, float]) -> Series:
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
     return Series(name, np.array(sorted(values.items()), dtype=np.float64), "line")
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.problem import SupervisedProblem
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.spec import Spec
+from fedpareto.contract.problem import SupervisedProblem
 from fedpareto.papers.client_runs import MODELS, Array, Found
 from fedpareto.papers.fedmgda.published import PHD
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.spec.spec import Spec
 from fedpareto.tensors.rows import Batch, Rows
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.errors import UnknownName, UserError
-from fedpareto.files import write_atomically
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.config.files import write_atomically
 from fedpareto.moo.fairness import across_clients
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text
 from fedpareto.papers.client_runs import Array, Cell, Found, find_all, spec_of
@@ -25,8 +25,8 @@ from fedpareto.papers.measured import Entry, Measured
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedpareto.report.bars import Bar
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.bars import Bar
+    from fedpareto.papers.figures.series_panels import Series
 
 QUICK_SEEDS, QUICK_ROUNDS, QUICK_CLIENTS, QUICK_PARTICIPANTS = 2, 2, 4, 2
 QUICK_ROWS = {"cifar10": 40, "fashion-mnist": 200, "adult-phd": 2000}
@@ -364,8 +364,8 @@ PERCENTILES = np.linspace(0, 100, 21)
 
 def draw(name: str, rows: Sequence[Row], found: Sequence[Found], folder: Path) -> list[Path]:
     """The figure as .png and .pdf."""
-    from fedpareto.report.bars import bar_panels, render
-    from fedpareto.report.series_panels import series_panels
+    from fedpareto.papers.figures.bars import bar_panels, render
+    from fedpareto.papers.figures.series_panels import series_panels
 
     if name == "fedmgda-fig-1":
         figure = series_panels(_panels(rows, found, _accuracies) | _panels(rows, found, _losses), "rounds", "")
@@ -410,7 +410,7 @@ def _users(found: Found) -> tuple[str, Array, Array]:
 
 def _panels(rows: Sequence[Row], found: Sequence[Found], curve: Curve) -> dict[str, list[Series]]:
     """A panel for each case, a row for each variant."""
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
     panels: dict[str, list[Series]] = {}
     for row, one in zip(rows, found, strict=True):
@@ -423,7 +423,7 @@ def _panels(rows: Sequence[Row], found: Sequence[Found], curve: Curve) -> dict[s
 
 def _bars(rows: Sequence[Row]) -> dict[str, list[Bar]]:
     """A panel for each attack."""
-    from fedpareto.report.bars import Bar
+    from fedpareto.papers.figures.bars import Bar
 
     panels: dict[str, list[Bar]] = {}
     for row in rows:

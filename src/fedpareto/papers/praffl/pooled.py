@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.algorithm import unwrapped
-from fedpareto.core.conditioned import Conditioned, tolerances
-from fedpareto.core.federation import Federation
-from fedpareto.core.groups import GroupedProblem
-from fedpareto.experiments.experiment import Experiment
-from fedpareto.experiments.spec import Spec
+from fedpareto.contract.algorithm import unwrapped
+from fedpareto.contract.conditioned import Conditioned, tolerances
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.groups import GroupedProblem
+from fedpareto.runs.loop import Experiment
+from fedpareto.spec.spec import Spec
 from fedpareto.tensors.rows import Batch
 
 KEY = "pooled"

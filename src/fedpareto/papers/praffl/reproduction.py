@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.errors import UnknownName
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
-from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.store import RunFolder
-from fedpareto.files import write_atomically
+from fedpareto.campaigns.parallel import Jobs, Pieces, side_by_side
+from fedpareto.config.errors import UnknownName
+from fedpareto.config.files import write_atomically
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.papers.catalogue import Options, Outcome, Say
 from fedpareto.papers.praffl import claims, pooled, published
 from fedpareto.papers.praffl.cells import FROM_ALL, Cell, Found
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.runner import ensure
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
 TABLE, ABLATION = "praffl-table-1", "praffl-ablation"
 NOTHING = published.Entry(np.nan, np.nan, np.nan, np.nan)
@@ -320,7 +320,7 @@ def as_json(study: PraFFLStudy, found: Sequence[Found]) -> dict[str, Any]:
 
 def draw(name: str, found: Sequence[Found], folder: Path) -> list[Path]:
     """The figure as .png and .pdf."""
-    from fedpareto.report.series_panels import render, series_panels
+    from fedpareto.papers.figures.series_panels import render, series_panels
 
     panels: dict[str, list[Series]] = {}
     for one in found:
@@ -339,7 +339,7 @@ def draw(name: str, found: Sequence[Found], folder: Path) -> list[Path]:
 
 def _series(name: str, found: Found) -> Series:
     """A cell in a figure: its hypervolume over rounds, or the last points of its first seed (of others, all seeds')."""
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
     if name == "praffl-fig-6":
         volumes = np.array([found.volumes(when=i) for i in range(len(found.points[0]))])

@@ -17,7 +17,7 @@ from fedpareto.moo import preferences
 from fedpareto.papers.catalogue import Options, known
 from fedpareto.papers.studies.study import Cell, Judged, Point, Study, Values, contrast, mean_of, size_of, spec_of
 from fedpareto.papers.thesis import figure_5_1
-from fedpareto.report.record import Record
+from fedpareto.record.run_record import Record
 
 ALONE, IMAGES, STEPS, EQUAL, OPPOSED = (
     "alone",

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.moo.indicators import own_utilities
 from fedpareto.papers.catalogue import Options, known
 from fedpareto.papers.studies.study import (
@@ -33,7 +33,7 @@ from fedpareto.papers.studies.study import (
     sorted_out,
     spec_of,
 )
-from fedpareto.report.record import Record
+from fedpareto.record.run_record import Record
 
 ALPHAS = (0.05, 0.5, 5.0, 50.0)
 """Of the preferences."""

@@ -29,8 +29,8 @@ from fedpareto.papers.studies.study import (
     sorted_out,
     spec_of,
 )
+from fedpareto.record.run_record import Record
 from fedpareto.report.machines import contributions
-from fedpareto.report.record import Record
 from fedpareto.trust.attacks import Attack
 
 PROBLEMS: Mapping[str, Mapping[str, Any]] = {

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.experiments.parallel import Jobs
-from fedpareto.files import write_atomically
+from fedpareto.campaigns.parallel import Jobs
+from fedpareto.config.files import write_atomically
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
 from fedpareto.papers.thesis.mofld.published import ENVIRONMENTS, TABLES
@@ -210,7 +210,7 @@ def remarks(study: Study, rows: Sequence[Row]) -> Iterator[str]:
 
 def draw(name: str, found: Mapping[str, Found], folder: Path) -> list[Path]:
     """Hypervolumes over trainings, mean and deviation over seeds, as .png and .pdf."""
-    from fedpareto.report.series_panels import Series, render, series_panels
+    from fedpareto.papers.figures.series_panels import Series, render, series_panels
 
     drawn = [Series(title, points, "line", width) for title, points, width in lines(list(found.items()), REFERENCE)]
     figure = series_panels({"DST": drawn}, "federated trainings", "hypervolume")

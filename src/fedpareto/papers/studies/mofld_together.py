@@ -13,7 +13,7 @@ from typing import Any
 
 from fedpareto.papers.catalogue import Options, known
 from fedpareto.papers.studies.study import Cell, Judged, Point, Study, Values, contrast, said, size_of, spec_of
-from fedpareto.report.record import Record
+from fedpareto.record.run_record import Record
 
 SEPARATE, TOGETHER, SPLIT = "separate (fedavg)", "together (fedpref)", "together, split in every round"
 WAYS: Mapping[str, Mapping[str, Any]] = {

@@ -25,7 +25,7 @@ from fedpareto.papers.studies.study import (
     sorted_out,
     spec_of,
 )
-from fedpareto.report.record import Record
+from fedpareto.record.run_record import Record
 
 KINDS: Mapping[str, str] = {"opposed groups": "groups", "drawn": "dirichlet:0.5"}
 """Preferences: two halves that want one objective each, or Dirichlet draws."""

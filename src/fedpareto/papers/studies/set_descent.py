@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.experiments.interrupts import Stopped
+from fedpareto.config.interrupts import Stopped
 from fedpareto.moo import scalarise
 from fedpareto.moo.set_scalarise import smooth_tchebycheff_set
 from fedpareto.tensors import rng

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
-from fedpareto.files import write_atomically
+from fedpareto.campaigns.parallel import Jobs, Pieces, side_by_side
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import write_atomically
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
 from fedpareto.papers.claims import Claim, Part, judged
 from fedpareto.papers.studies import set_descent

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.parallel import Pieces, announced
-from fedpareto.experiments.progress import Pulse
-from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.store import RunFolder
-from fedpareto.files import write_atomically
+from fedpareto.campaigns.parallel import Pieces, announced
+from fedpareto.config.files import write_atomically
 from fedpareto.moo.intervals import Interval, interval
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
-from fedpareto.report import reading
-from fedpareto.report.record import Record
+from fedpareto.record import reading
+from fedpareto.record.run_record import Record
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.progress import Pulse
+from fedpareto.runs.runner import ensure
+from fedpareto.spec.draft import Draft
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -283,7 +283,7 @@ def as_json(study: Study, judged: Judged) -> dict[str, Any]:
 
 def draw(study: Study, points: Sequence[Point], folder: Path) -> list[Path]:
     """A line for each way over the places of each panel, with the deviation over seeds, as .png and .pdf."""
-    from fedpareto.report.series_panels import WIDTH, Series, render, series_panels
+    from fedpareto.papers.figures.series_panels import WIDTH, Series, render, series_panels
 
     panels: dict[str, dict[str, list[Point]]] = {}
     for point in points:

@@ -22,17 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
-from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Spec
-from fedpareto.files import write_atomically
+from fedpareto.campaigns.parallel import Jobs, Pieces, side_by_side
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import write_atomically
 from fedpareto.moo import preferences
 from fedpareto.moo.dominance import dominates, front
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import Options, Outcome, Say
-from fedpareto.report import reading
+from fedpareto.record import reading
+from fedpareto.runs.runner import ensure
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 NAME = "thesis-fig-5.1"
 CLIENTS, CONFIGURATIONS, RUNS = 2, 10, 5
@@ -414,7 +414,7 @@ def as_json(plan: Plan, result: Result) -> dict[str, Any]:
 
 def draw(result: Result, path: Path) -> None:
     """The figure as .png, .pdf or .svg: non-federated on the left, federated on the right, the same limits."""
-    from fedpareto.report.panels import Panel, beside_each_other, render
+    from fedpareto.papers.figures.panels import Panel, beside_each_other, render
 
     kind = path.suffix.removeprefix(".").lower()
     if kind not in ("png", "pdf", "svg"):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.inputs.table import InputSchema, Marks
 from fedpareto.problems.data import data_folder
 from fedpareto.problems.fairness import datasets, reading, tables

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.inputs.table import MISSING_TEXTS, as_number
 from fedpareto.problems.fairness.labels import as_text
 

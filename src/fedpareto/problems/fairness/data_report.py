@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedpareto.core.solutions import tested_on
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.solutions import tested_on
 from fedpareto.moo.tested import FEWEST_ROWS
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.column_facts import (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.problems.fairness import reading
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.inputs.table import MISSING, NUMBER, VALUE, Input, InputSchema
 from fedpareto.problems.fairness.columns import are_dates, quoted
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedpareto.core.problem import Objective
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.contract.problem import Objective
 from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE, gap, hard_decisions
 from fedpareto.problems.fairness.relaxations import relaxed_gap, relaxed_gap_slopes
 from fedpareto.tensors.rows import Batch

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.problems import partitions
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.tables import LabelledTable

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import earlier
-from fedpareto.core.groups import Comparison, GroupedProblem
-from fedpareto.core.learner import Learner
-from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Objective, Readout
-from fedpareto.errors import UserError
+from fedpareto.contract.groups import Comparison, GroupedProblem
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.outputs import Output
+from fedpareto.contract.problem import Objective, Readout
 from fedpareto.inputs.table import InputSchema
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP

@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpareto import limits
-from fedpareto.errors import DAMAGE, UnknownName, UserError
+from fedpareto.config import limits
+from fedpareto.config.errors import DAMAGE, UnknownName, UserError
 from fedpareto.inputs import dialect
 from fedpareto.problems.fairness.columns import MOST_VALUES, Column, Mixed, Reading, quoted
 

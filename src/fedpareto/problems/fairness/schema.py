@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.config.errors import UserError, reading
+from fedpareto.config.files import read_object
 from fedpareto.config.parameters import build
-from fedpareto.core.outputs import Output
-from fedpareto.errors import UserError, reading
-from fedpareto.files import read_object
+from fedpareto.contract.outputs import Output
 from fedpareto.inputs import table as inputs
 from fedpareto.inputs.table import Input, InputSchema
 from fedpareto.problems.fairness import tables

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import consent
-from fedpareto.core.outputs import Output
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract import consent
+from fedpareto.contract.outputs import Output
 from fedpareto.inputs.table import InputSchema
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.goals import listed

@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpareto.core import consent
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract import consent
 from fedpareto.problems.fairness import databases, reading
 from fedpareto.problems.fairness.columns import Reading
 from fedpareto.problems.fairness.reading import Table

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.core.outputs import Output
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.contract.outputs import Output
 from fedpareto.problems.fairness.columns import quoted
 from fedpareto.problems.fairness.labels import Choice, as_text, choose
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile
-from fedpareto.files import ARCHIVE_DAMAGE
+from fedpareto.config.errors import DamagedFile
+from fedpareto.config.files import ARCHIVE_DAMAGE
 from fedpareto.inputs.idx import parse_idx
 from fedpareto.problems.data import GITHUB, REMEDY, DataFile, DataSet
 from fedpareto.problems.images_text.examples import Examples

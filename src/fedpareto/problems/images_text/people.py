@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.core.outputs import Output
+from fedpareto.contract.outputs import Output
 from fedpareto.inputs.table import VALUE, Input, InputSchema
 from fedpareto.problems.fairness.datasets import ADULT
 from fedpareto.problems.images_text.examples import Examples

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedpareto import plugins
-from fedpareto.core.learner import Learner
-from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Objective, most_frequent
-from fedpareto.errors import UserError
+from fedpareto.config import plugins
+from fedpareto.config.errors import UserError
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.outputs import Output
+from fedpareto.contract.problem import Objective, most_frequent
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import partitions
 from fedpareto.problems.images_text.examples import Examples

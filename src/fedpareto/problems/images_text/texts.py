@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedpareto.core.outputs import Output
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.outputs import Output
 from fedpareto.inputs.images_texts import TextInputs
 from fedpareto.inputs.table import InputSchema
 from fedpareto.problems.images_text import people, text_sets

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedpareto.core.environment import Session
-from fedpareto.core.reinforcement import ReinforcementProblem
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.environment import Session
+from fedpareto.contract.reinforcement import ReinforcementProblem
 from fedpareto.tensors import rng
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core import consent
-from fedpareto.core.environment import Actions, Environment, Session, Transition
-from fedpareto.core.messages import Message
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.contract import consent
+from fedpareto.contract.environment import Actions, Environment, Session, Transition
+from fedpareto.contract.messages import Message
 from fedpareto.problems.morl import gym_worker
 from fedpareto.problems.morl.gym_pool import Pool, pool
 from fedpareto.problems.morl.gym_worker import Command

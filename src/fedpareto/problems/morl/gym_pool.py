@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from fedpareto.files import python
+from fedpareto.config.files import python
 from fedpareto.problems.morl import gym_worker
 from fedpareto.problems.morl.gym_worker import HEADER, LENGTH, Command
 

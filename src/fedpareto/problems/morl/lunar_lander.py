@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from fedpareto.core.environment import Actions
-from fedpareto.core.learner import Learner
-from fedpareto.core.problem import Objective
+from fedpareto.contract.environment import Actions
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.problem import Objective
 from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 from fedpareto.problems.morl.gym_environment import GymEnvironment

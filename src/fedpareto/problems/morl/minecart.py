@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.environment import Actions, Environment, TensorEnvironment
-from fedpareto.core.messages import Message
-from fedpareto.core.problem import Objective
+from fedpareto.contract.environment import Actions, Environment, TensorEnvironment
+from fedpareto.contract.messages import Message
+from fedpareto.contract.problem import Objective
 from fedpareto.learners.dqn import DQN
 from fedpareto.problems.morl.problem import MORLProblem
 

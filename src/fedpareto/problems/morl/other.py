@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from fedpareto.core.environment import Actions
-from fedpareto.core.problem import Objective
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.environment import Actions
+from fedpareto.contract.problem import Objective
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_problem import GymProblem
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from fedpareto.core.learner import Learner
-from fedpareto.core.policies import ActorCritic, Policy, ValuePolicy
-from fedpareto.core.reinforcement import ReinforcementProblem
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.learner import Learner
+from fedpareto.contract.policies import ActorCritic, Policy, ValuePolicy
+from fedpareto.contract.reinforcement import ReinforcementProblem
 from fedpareto.learners.ddpg import DDPG
 from fedpareto.learners.dqn import DQN
 from fedpareto.networks.mlp import MLP

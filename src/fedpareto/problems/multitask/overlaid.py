@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedpareto.core.outputs import Output
-from fedpareto.core.problem import Objective, most_frequent
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.outputs import Output
+from fedpareto.contract.problem import Objective, most_frequent
 from fedpareto.inputs.images_texts import ImageInputs
 from fedpareto.problems.multitask.datasets import CLASSES, DIGITS
 from fedpareto.problems.multitask.network import Heads

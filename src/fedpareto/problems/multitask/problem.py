@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from fedpareto.core.learner import Learner
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.learner import Learner
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import (

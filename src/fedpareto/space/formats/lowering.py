@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 from torch.fx import Node
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.formats.graph import FREE, INPUT, ROWS, Graph, Shape, Size, Step, identifier
 from fedpareto.space.formats.network import Network
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedpareto.core.problem import Problem
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.problem import Problem
 from fedpareto.networks.module import StackedModule
 from fedpareto.tensors.layout import Layout
 

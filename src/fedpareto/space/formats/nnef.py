@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedpareto import limits
-from fedpareto.errors import DAMAGE, DamagedFile, UserError, in_words
-from fedpareto.files import read_bytes, write_atomically
+from fedpareto.config import limits
+from fedpareto.config.errors import DAMAGE, DamagedFile, UserError, in_words
+from fedpareto.config.files import read_bytes, write_atomically
 from fedpareto.space.formats import nnef_tensor
 from fedpareto.space.formats.graph import Graph
 from fedpareto.space.formats.nnef_text import CONSTANTS, Line, from_text, to_text

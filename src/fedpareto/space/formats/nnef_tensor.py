@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile, reading
+from fedpareto.config.errors import DamagedFile, reading
 
 MAGIC = b"\x4e\xef"
 VERSION = (1, 0)

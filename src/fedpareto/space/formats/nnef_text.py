@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import DamagedFile
-from fedpareto.files import MOST_DIGITS
+from fedpareto.config.errors import DamagedFile
+from fedpareto.config.files import MOST_DIGITS
 from fedpareto.space.formats.graph import FREE, INPUT, OUTPUT, ROWS, Graph, Shape, Step, identifier
 
 CONSTANTS = "constant/"

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto import limits
-from fedpareto.errors import DamagedFile, UserError, in_words, reading
-from fedpareto.files import read_bytes, write_atomically
+from fedpareto.config import limits
+from fedpareto.config.errors import DamagedFile, UserError, in_words, reading
+from fedpareto.config.files import read_bytes, write_atomically
 from fedpareto.space.formats.graph import INPUT, Graph
 from fedpareto.space.formats.nnef import must_fit
 from fedpareto.space.formats.onnx_graph import to_proto

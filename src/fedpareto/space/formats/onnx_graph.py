@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fedpareto.serve.onnx_nodes import IR_VERSION, OPSET, Nodes
 from fedpareto.space.formats.graph import INPUT, OUTPUT, ROWS, Graph, Step, identifier
-
-OPSET, IR_VERSION = 17, 8
-"""Of 2022: old enough for every runtime in use."""
 
 SAME = {
     **{"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "max": "Max", "min": "Min"},
@@ -20,45 +18,6 @@ SAME = {
 """Operations without attributes, under the names that ONNX has for them."""
 REDUCTIONS = {"mean_reduce": "ReduceMean", "max_reduce": "ReduceMax", "min_reduce": "ReduceMin"}
 ACTIVATIONS = {"elu": "Elu", "leaky_relu": "LeakyRelu"}
-
-
-class Nodes:
-    """Nodes in their order."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.initialisers: list[Any] = []
-        self._constants: dict[tuple[Any, ...], str] = {}
-
-    def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """A node; returns the name of its output."""
-        from onnx import helper
-
-        name = output or f"{operator}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
-        return name
-
-    def constant(self, value: Any, dtype: Any = np.float32) -> str:
-        """Numbers that no update changes; returns their name."""
-        from onnx import numpy_helper
-
-        array = np.array(value, dtype=dtype)
-        key = array.tobytes(), array.shape, array.dtype.str
-        if key not in self._constants:
-            self._constants[key] = self.add("Constant", value=numpy_helper.from_array(array))
-        return self._constants[key]
-
-    def initialiser(self, value: Any, name: str = "") -> str:
-        """A tensor of the model in single precision; returns its name."""
-        from onnx import numpy_helper
-
-        name = name or f"weight_{len(self.initialisers)}"
-        self.initialisers.append(numpy_helper.from_array(np.ascontiguousarray(value, dtype=np.float32), name))
-        return name
-
-    def whole(self, numbers: Sequence[int]) -> str:
-        """A list of whole numbers, such as axes."""
-        return self.constant(np.array(numbers), np.int64)
 
 
 def to_proto(graph: Graph, tensors: Mapping[str, np.ndarray]) -> Any:

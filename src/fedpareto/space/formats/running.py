@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedpareto import limits
-from fedpareto.errors import DamagedFile, UserError
+from fedpareto.config import limits
+from fedpareto.config.errors import DamagedFile, UserError
 from fedpareto.space.formats import nnef
 from fedpareto.space.formats.nnef_text import CONSTANTS, Line, Name
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.formats import onnx_files
 from fedpareto.space.formats.network import Network
 from fedpareto.space.formats.running import Model

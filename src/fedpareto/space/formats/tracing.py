@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.formats import layers  # noqa: F401 (registers what it translates)
 from fedpareto.space.formats.graph import Graph, identifier
 from fedpareto.space.formats.lowering import TRACED_ROWS, Lowering

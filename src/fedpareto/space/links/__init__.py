@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 if not all(map(find_spec, ("spacepackets", "fastcrc"))):
     raise UserError("space links need packages of their own; try: pip install 'fedpareto[space]'")

@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from math import inf
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.links.managed import Managed
 from fedpareto.space.links.pdus import (
     LARGEST_SMALL,

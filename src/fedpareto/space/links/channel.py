@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 
 @dataclass(frozen=True)

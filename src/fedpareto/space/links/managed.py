@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.space.links.pdus import Condition
 from fedpareto.space.links.stores import CHECKSUMS
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import fastcrc
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 CHUNK = 1 << 16
 """Bytes that are read at once for a checksum."""

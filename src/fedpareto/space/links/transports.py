@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 from typing import Protocol
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 Contact = tuple[float, float, int, int]
 """From when to when which two nodes hear each other: (start, end, a, b), both ways."""

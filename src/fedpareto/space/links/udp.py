@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import inf
 from secrets import randbelow
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.links.channel import Channel, Line
 from fedpareto.space.links.managed import Managed
 from fedpareto.space.links.station import Station

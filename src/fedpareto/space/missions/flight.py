@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedpareto.core.messages import Failure
-from fedpareto.fleet.flight import Flight
-from fedpareto.fleet.roster import FAILED, HERE
-from fedpareto.fleet.trips import Homeward, Outward
+from fedpareto.clock.activity import FAILED, HERE
+from fedpareto.clock.in_flight import Flight
+from fedpareto.clock.trips import Homeward, Outward
+from fedpareto.contract.messages import Failure
 from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.mishaps import Mishap
 from fedpareto.space.missions.power import SECONDS, WATTS

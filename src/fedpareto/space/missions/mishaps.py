@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 
 KINDS = {
     "lost": "a satellite is gone for good",

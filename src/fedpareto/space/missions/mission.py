@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fedpareto.fleet.trips import Fleet
+from fedpareto.clock.trips import Fleet
 from fedpareto.space.missions.flight import MissionFlight
 from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.options import MissionOptions

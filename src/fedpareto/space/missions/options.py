@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from fedpareto.clock.devices import Devices
+from fedpareto.clock.policy import Policy
+from fedpareto.clock.selection import Selection
+from fedpareto.config.errors import UserError
 from fedpareto.engines.options import EngineOptions, Feature
-from fedpareto.errors import UserError
-from fedpareto.fleet.devices import Devices
-from fedpareto.fleet.policy import Policy
-from fedpareto.fleet.selection import Selection
 from fedpareto.space.missions.mishaps import Mishap
 from fedpareto.space.orbits.circular import Shell
 from fedpareto.space.orbits.plans import RATE

@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from fedpareto.fleet.presence import Presence
+from fedpareto.clock.presence import Presence
 from fedpareto.space.links.cfdp_network import CfdpNetwork
 from fedpareto.space.links.transports import Contact
 from fedpareto.space.missions.transfers import HEADER, Moved, Radio, without_loss

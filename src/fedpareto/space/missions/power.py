@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpareto.fleet.presence import Presence
+from fedpareto.clock.presence import Presence
 from fedpareto.space.missions.sky import Sky
 from fedpareto.space.orbits.windows import Windows
 

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fedpareto.fleet.presence import Presence
-from fedpareto.fleet.trips import DOWN, UP
+from fedpareto.clock.presence import Presence
+from fedpareto.clock.trips import DOWN, UP
 from fedpareto.space.missions.losses import Left
 from fedpareto.space.missions.packets import Packets
 from fedpareto.space.missions.sky import Sights, Sky, presence

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.fleet.trips import Fleet, Homeward, Outward
+from fedpareto.clock.trips import Fleet, Homeward, Outward
+from fedpareto.config.errors import UserError
 from fedpareto.space.missions.power import Power
 from fedpareto.space.missions.routes import Routes
 from fedpareto.space.missions.sky import Sky

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedpareto.errors import UnknownName
+from fedpareto.config.errors import UnknownName
 from fedpareto.space.orbits.circular import Shell
 
 PLATFORMS = ("hap-north=52.5,13.4,20000@0", "hap-middle=13.0,77.5,20000@0", "hap-south=-46.5,168.4,20000@0")

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.fleet.presence import Presence
+from fedpareto.clock.presence import Presence
+from fedpareto.config.errors import UserError
 from fedpareto.space.missions.options import MissionOptions
 from fedpareto.space.orbits import ion
 from fedpareto.space.orbits.circular import Orbits

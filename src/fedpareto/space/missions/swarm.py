@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.fleet.presence import Presence
-from fedpareto.fleet.trips import UP
+from fedpareto.clock.presence import Presence
+from fedpareto.clock.trips import UP
+from fedpareto.config.errors import UserError
 from fedpareto.space.missions.routes import Routes
 from fedpareto.space.missions.sky import Sights, Sky
 from fedpareto.space.missions.transfers import Moved, Radio, fluid_costs

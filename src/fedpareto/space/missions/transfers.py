@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fedpareto.fleet.presence import Presence
-from fedpareto.fleet.trips import DOWN, UP
+from fedpareto.clock.presence import Presence
+from fedpareto.clock.trips import DOWN, UP
 from fedpareto.space.links.cfdp_network import timed_for
 from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.fluid import LAST, cost, seconds

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.orbits.earth import DAY, GRAVITY, J2, J3_BY_J2, RADIUS, Array, Whole, days_of
 
 LOWEST, HIGHEST = 160.0, 100_000.0

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.files import read_bytes
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import read_bytes
 from fedpareto.space.orbits.plans import Contact, ContactPlan, Range, in_order
 
 NAME = re.compile(r"# node (\d+) is (\S.*)")

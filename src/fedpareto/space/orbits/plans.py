@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.space.orbits.circular import Orbits
 from fedpareto.space.orbits.earth import LIGHT, RADIUS, Array, Whole
 from fedpareto.space.orbits.sights import (

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.orbits.circular import Orbits
 from fedpareto.space.orbits.earth import Array
 from fedpareto.space.orbits.sights import LONGEST, ground_tracks

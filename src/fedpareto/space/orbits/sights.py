@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.orbits.circular import Orbits
 from fedpareto.space.orbits.earth import DAY, RADIUS, Array, Whole, below, days_of, dot, sun
 from fedpareto.space.orbits.stations import Ground, Station

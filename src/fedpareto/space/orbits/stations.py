@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.space.orbits.earth import FLATTENING, RADIUS, Array, Whole, sidereal_angle
 
 MASK = 10.0

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.files import read_bytes
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import read_bytes
 from fedpareto.space.orbits.earth import J2000_JULIAN, RADIUS, Array, Whole
 
 LINE = 69

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import ClassVar
 
-from fedpareto.core.problem import Objective
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
+from fedpareto.contract.problem import Objective
 from fedpareto.learners.dqn import DQN
 from fedpareto.problems.morl.problem import MORLProblem
 from fedpareto.space.orbits.circular import Shell

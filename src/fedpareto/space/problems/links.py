@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.core.environment import Actions, TensorEnvironment
-from fedpareto.core.messages import Message
+from fedpareto.contract.environment import Actions, TensorEnvironment
+from fedpareto.contract.messages import Message
 from fedpareto.space.orbits.circular import Orbits
 from fedpareto.space.orbits.sights import eclipses, over_stations
 from fedpareto.space.orbits.stations import Station

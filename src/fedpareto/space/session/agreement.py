@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedpareto.clock.policy import Policy
+from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import to_plain
-from fedpareto.core import registry
-from fedpareto.core.algorithm import Setting, participant_count, unwrapped
-from fedpareto.errors import UserError
-from fedpareto.experiments.settings import settings_of
-from fedpareto.experiments.spec import Spec
-from fedpareto.fleet.policy import Policy
+from fedpareto.contract import registry
+from fedpareto.contract.algorithm import Setting, participant_count, unwrapped
 from fedpareto.space.session import triggers
 from fedpareto.space.session.learning import ClientHalf, ServerHalf, arrays_of
 from fedpareto.space.wire import patterns, payload, rows
@@ -21,7 +19,9 @@ from fedpareto.space.wire.negotiation import Capabilities
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 from fedpareto.space.wire.rows import Action
 from fedpareto.space.wire.terms import ROWS, Terms
-from fedpareto.space.wire.words import Role
+from fedpareto.space.wire.vocabulary import Role
+from fedpareto.spec.settings import settings_of
+from fedpareto.spec.spec import Spec
 
 SERVER = 1
 """The server's node, if nobody says otherwise."""

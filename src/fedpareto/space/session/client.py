@@ -24,7 +24,7 @@ from fedpareto.space.wire.negotiation import confirm, negotiate
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 from fedpareto.space.wire.rows import Action
 from fedpareto.space.wire.terms import Terms
-from fedpareto.space.wire.words import FaultKind, Outcome, Reason
+from fedpareto.space.wire.vocabulary import FaultKind, Outcome, Reason
 
 VERSIONS_HELD = 4
 """Global messages of a lane on which the next may build."""

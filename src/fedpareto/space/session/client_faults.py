@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedpareto.errors import DamagedFile
+from fedpareto.config.errors import DamagedFile
 from fedpareto.space.session.client_state import WAIT, ClientState, Lane, Mode
 from fedpareto.space.session.events import Keep, Leave, Restore, Send, SetTimer, Told
 from fedpareto.space.session.voice import digest
@@ -15,7 +15,7 @@ from fedpareto.space.wire.kinds import spelled
 from fedpareto.space.wire.negotiation import fitting
 from fedpareto.space.wire.refusals import NOWHERE, Place, Refusal
 from fedpareto.space.wire.rows import Action, ServerChange
-from fedpareto.space.wire.words import FaultKind, Outcome, Reason
+from fedpareto.space.wire.vocabulary import FaultKind, Outcome, Reason
 
 ROW = (2, 8)
 

@@ -18,7 +18,7 @@ from fedpareto.space.session.work import Answer, Arrays, Ask
 from fedpareto.space.wire import cbor, messages
 from fedpareto.space.wire.negotiation import Capabilities, CheckRule, any_rule
 from fedpareto.space.wire.terms import TERMS, Terms
-from fedpareto.space.wire.words import FaultKind
+from fedpareto.space.wire.vocabulary import FaultKind
 
 WAIT, TRIGGER = "wait", "trigger"
 """Names of timers: how long to wait for the server, and when a trigger may fire by time alone."""

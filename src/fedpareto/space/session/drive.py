@@ -8,8 +8,7 @@ from math import inf
 
 import numpy as np
 
-from fedpareto.core.algorithm import unwrapped
-from fedpareto.experiments.spec import Spec
+from fedpareto.contract.algorithm import unwrapped
 from fedpareto.space.links.transports import Contact, MemoryNetwork, Network
 from fedpareto.space.session import events as happened
 from fedpareto.space.session.agreement import (
@@ -34,7 +33,8 @@ from fedpareto.space.wire import rows
 from fedpareto.space.wire.kinds import spelled
 from fedpareto.space.wire.negotiation import Capabilities
 from fedpareto.space.wire.terms import Alternatives, Terms
-from fedpareto.space.wire.words import FaultKind, Role
+from fedpareto.space.wire.vocabulary import FaultKind, Role
+from fedpareto.spec.spec import Spec
 
 SESSION = bytes(range(8))
 """Of simulations, which have one; a real server draws it."""

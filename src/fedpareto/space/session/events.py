@@ -8,7 +8,7 @@ from math import inf
 from typing import TypeAlias
 
 from fedpareto.space.session.work import Answer, Arrays, Ask, Exchange
-from fedpareto.space.wire.words import FaultKind
+from fedpareto.space.wire.vocabulary import FaultKind
 
 # -- events --------------------------------------------------------------------------------------------------------
 

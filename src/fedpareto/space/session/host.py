@@ -22,7 +22,7 @@ from fedpareto.space.session.server import ServerMachine
 from fedpareto.space.session.work import Answer, Arrays, Ask, Exchange
 from fedpareto.space.wire.kinds import spelled
 from fedpareto.space.wire.terms import Terms
-from fedpareto.space.wire.words import FaultKind
+from fedpareto.space.wire.vocabulary import FaultKind
 
 MACHINE, LEARNT = "machine", "learnt"
 """What is kept for a reset."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto import limits
-from fedpareto.errors import DamagedFile, in_words
-from fedpareto.files import ARCHIVE_DAMAGE
+from fedpareto.config import limits
+from fedpareto.config.errors import DamagedFile, in_words
+from fedpareto.config.files import ARCHIVE_DAMAGE
 
 _DIGEST = 32
 _VALUES = "values"

@@ -16,19 +16,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.clock.policy import Policy
 from fedpareto.codecs import Codec
-from fedpareto.core.algorithm import Setting, State, unwrapped
-from fedpareto.core.learner import Learner, Pull
-from fedpareto.core.messages import Message, Parcels, Tasks, beginnings
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import Setting, State, unwrapped
+from fedpareto.contract.learner import Learner, Pull
+from fedpareto.contract.messages import Message, Parcels, Tasks, beginnings
 from fedpareto.engines.checks import refusal, too_large
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.single import ONE, Reply, Task, exchanged, only, stacked
-from fedpareto.errors import UserError
-from fedpareto.experiments.checkpoint import Checkpoint
-from fedpareto.experiments.settings import settings_of
-from fedpareto.experiments.spec import Spec
-from fedpareto.fleet.policy import Policy
+from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.space.session.work import Answer, Arrays, Ask, Exchange
+from fedpareto.spec.settings import settings_of
+from fedpareto.spec.spec import Spec
 
 FURTHER = 20
 """Bits for the number of a round: a further local step in it draws its random numbers from round + step · 2^20."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedpareto.experiments.spec import Spec
 from fedpareto.space.session.agreement import FIRST_CLIENT, SERVER, changed, terms_of
 from fedpareto.space.session.mishaps import Mishap
 from fedpareto.space.wire import rows
 from fedpareto.space.wire.kinds import spelled
 from fedpareto.space.wire.rows import Action
 from fedpareto.space.wire.terms import Terms
-from fedpareto.space.wire.words import FaultKind
+from fedpareto.space.wire.vocabulary import FaultKind
+from fedpareto.spec.spec import Spec
 
 STANDBY = SERVER + 1
 FIRST, SECOND = FIRST_CLIENT, FIRST_CLIENT + 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedpareto.space.session.work import Answer, Arrays
 from fedpareto.space.wire import messages
-from fedpareto.space.wire.words import FaultKind
+from fedpareto.space.wire.vocabulary import FaultKind
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from fedpareto.space.wire.negotiation import Capabilities, CheckRule, any_rule, 
 from fedpareto.space.wire.refusals import ProtocolError
 from fedpareto.space.wire.rows import Action
 from fedpareto.space.wire.terms import Alternatives, Terms
-from fedpareto.space.wire.words import FaultKind, Role
+from fedpareto.space.wire.vocabulary import FaultKind, Role
 
 Key = tuple[int, int, int]
 """A client, a version and a lane."""

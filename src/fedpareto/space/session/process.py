@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpareto.experiments.draft import Draft
-from fedpareto.files import write_atomically
+from fedpareto.config.files import write_atomically
 from fedpareto.space.links.channel import Channel
 from fedpareto.space.links.udp import UdpTransport
 from fedpareto.space.session import events as happened
@@ -30,7 +29,8 @@ from fedpareto.space.session.voice import digest
 from fedpareto.space.session.work import Exchange
 from fedpareto.space.wire import cbor
 from fedpareto.space.wire.terms import TERMS, Terms
-from fedpareto.space.wire.words import FaultKind
+from fedpareto.space.wire.vocabulary import FaultKind
+from fedpareto.spec.draft import Draft
 
 PAUSE = 0.05
 """Seconds that a node sleeps at most: its socket wakes it before."""

@@ -21,13 +21,11 @@ import torch
 from torch import Tensor
 
 from fedpareto.codecs import Codec
-from fedpareto.core.problem import Problem
+from fedpareto.config.errors import UserError
+from fedpareto.contract.problem import Problem
 from fedpareto.engines.options import LocalOptions
-from fedpareto.errors import UserError
-from fedpareto.experiments import engines
-from fedpareto.experiments.runner import start
-from fedpareto.experiments.spec import Spec
 from fedpareto.networks.mlp import MLP
+from fedpareto.runs.runner import start
 from fedpareto.space.formats import nnef
 from fedpareto.space.formats.network import Network
 from fedpareto.space.formats.running import Model
@@ -45,6 +43,8 @@ from fedpareto.space.session.rehearsed import Delivered, Federated, Rehearsal
 from fedpareto.space.session.work import Ask, Exchange
 from fedpareto.space.wire import messages, rows
 from fedpareto.space.wire.terms import Terms
+from fedpareto.spec import backends
+from fedpareto.spec.spec import Spec
 
 ROWS = 64
 """Rows of data on which the satellite's predictions are compared with those on the ground."""
@@ -212,7 +212,7 @@ def as_agreed(case: Case, finished: Finished, reference: bytes) -> bool:
 
 def reference_digest(spec: Spec) -> bytes:
     """What the local engine sends its clients at the end of the same run."""
-    engine = engines.local(spec)
+    engine = backends.local(spec)
     with engine.threads():
         state = spec.algorithm.begin(engine.settings[0])
         while state.round < spec.rounds:

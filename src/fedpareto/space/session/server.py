@@ -29,7 +29,7 @@ from fedpareto.space.wire import messages, payload, rows
 from fedpareto.space.wire.negotiation import Capabilities, confirm, rejection, settle
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 from fedpareto.space.wire.terms import Terms
-from fedpareto.space.wire.words import FaultKind, Outcome, Reason, Role
+from fedpareto.space.wire.vocabulary import FaultKind, Outcome, Reason, Role
 
 KINDS = {Refusal.VERSION: FaultKind.VERSION_MISMATCH, Refusal.CRITICAL_EXTENSION: FaultKind.UNKNOWN_EXTENSION}
 """Refusals that are faults of their own in the failure matrix."""

@@ -15,7 +15,7 @@ from fedpareto.space.session.work import Answer, Ask
 from fedpareto.space.wire import messages
 from fedpareto.space.wire.kinds import spelled
 from fedpareto.space.wire.rows import Action, Duplicates, OverStale, Rejoin, ServerFailures
-from fedpareto.space.wire.words import FaultKind, Outcome, Reason
+from fedpareto.space.wire.vocabulary import FaultKind, Outcome, Reason
 
 ROW = (3, 4)
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from fedpareto.clock.policy import Policy
 from fedpareto.codecs import Codec
-from fedpareto.core.algorithm import participant_count
-from fedpareto.errors import UserError
-from fedpareto.experiments.settings import settings_of
-from fedpareto.experiments.spec import Spec
-from fedpareto.fleet.policy import Policy
+from fedpareto.config.errors import UserError
+from fedpareto.contract.algorithm import participant_count
 from fedpareto.space.session.agreement import agreed_spec, changed, initial_model, policy_of, terms_of
 from fedpareto.space.wire import rows
 from fedpareto.space.wire.refusals import Place
 from fedpareto.space.wire.terms import BY_PLACE, Terms
+from fedpareto.spec.settings import settings_of
+from fedpareto.spec.spec import Spec
 
 ONLY: dict[Place, tuple[Any, str]] = {
     (2, 1): (rows.Star(), "is simulated with the topology star"),

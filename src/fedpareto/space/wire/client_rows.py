@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Annotated, Any
 
 from fedpareto.codecs import Codec
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.wire.kinds import Flag, Later, Many, Octets, Real, Text, Whole, Word, shown
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 from fedpareto.space.wire.schema import OneOf, Record, Struct

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedpareto.codecs import Codec
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 from fedpareto.space.wire import cbor, patterns
 from fedpareto.space.wire.kinds import Maybe, Word, spelled
 from fedpareto.space.wire.messages import MAJOR, MESSAGES, MINOR

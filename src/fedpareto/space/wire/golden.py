@@ -15,7 +15,7 @@ from fedpareto.space.wire.messages import Message
 from fedpareto.space.wire.refusals import Refusal
 from fedpareto.space.wire.rows import Action
 from fedpareto.space.wire.terms import Alternatives, Terms
-from fedpareto.space.wire.words import FaultKind, Outcome, Reason, Role
+from fedpareto.space.wire.vocabulary import FaultKind, Outcome, Reason, Role
 
 SESSION = bytes(range(8))
 SERVER, STANDBY, CLIENT = 10, 11, 20

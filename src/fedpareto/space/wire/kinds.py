@@ -10,7 +10,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 
 MOST_WHOLE = 2**32 - 1

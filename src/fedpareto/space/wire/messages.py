@@ -17,7 +17,7 @@ from fedpareto.space.wire.refusals import NOWHERE, Place, ProtocolError, Refusal
 from fedpareto.space.wire.rows import DIGEST, SHORT, Action, CodecName, Content, Identity, Node
 from fedpareto.space.wire.schema import Record, Struct, within
 from fedpareto.space.wire.terms import ALTERNATIVES, BY_PLACE, TERMS, Alternatives, Terms
-from fedpareto.space.wire.words import FaultKind, Outcome, Reason, Role, Type
+from fedpareto.space.wire.vocabulary import FaultKind, Outcome, Reason, Role, Type
 
 MAJOR, MINOR = 1, 0
 """The version of the protocol. Another major version is refused; what a later minor one adds travels as extensions."""

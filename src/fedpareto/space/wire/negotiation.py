@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, TypeAlias
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.space.wire import cbor, patterns
 from fedpareto.space.wire.kinds import Whole, Word, shown
 from fedpareto.space.wire.messages import Accept, Counter, Offer, Reject
@@ -19,7 +19,7 @@ from fedpareto.space.wire.refusals import NOWHERE, Place, ProtocolError, Refusal
 from fedpareto.space.wire.rows import MOST_NODE
 from fedpareto.space.wire.schema import within
 from fedpareto.space.wire.terms import BY_PLACE, MOST_ALTERNATIVES, PAIRS, ROWS, SIDES, Alternatives, Terms, listed
-from fedpareto.space.wire.words import Role
+from fedpareto.space.wire.vocabulary import Role
 
 CheckRule: TypeAlias = Callable[[str, Mapping[str, Any]], object]
 """Given the name and the parameters of an aggregation rule: raises UserError, with the closest name, if it has none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.space.wire.kinds import Anything, Kind, Later, Many, Maybe, Parameters, Real, Whole, shown
 from fedpareto.space.wire.schema import Entry, OneOf, Struct, entries, within
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import TypeAlias
 
-from fedpareto.errors import UserError
+from fedpareto.config.errors import UserError
 
 Place: TypeAlias = tuple[int, int]
 """A row: (2, 3) is row 3 of table 6.2, (3, 1) is row 1 of table 6.3; NOWHERE is neither."""

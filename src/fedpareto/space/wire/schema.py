@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar, get_type_hints
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.space.wire.kinds import Kind, Maybe, shown
 from fedpareto.space.wire.refusals import ProtocolError, Refusal
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from fedpareto.errors import UnknownName, UserError
+from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.space.wire import cbor, rows
 from fedpareto.space.wire.kinds import Kind, Many, shown
 from fedpareto.space.wire.refusals import Place, ProtocolError, Refusal, at

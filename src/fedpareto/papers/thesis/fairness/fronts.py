@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedpareto.files import write_atomically
+from fedpareto.config.files import write_atomically
 from fedpareto.papers.thesis.fairness.published import TITLES, published_range, split_name
 
 if TYPE_CHECKING:
+    from fedpareto.papers.figures.front_panels import Curve
     from fedpareto.papers.thesis.fairness.tables import Cell
-    from fedpareto.report.front_panels import Curve
 
 COLUMNS = ("problem", "algorithm", "accuracy", "fairness")
 """Of the CSV file; fairness is 1 − |gap|."""
@@ -30,7 +30,7 @@ def write(table: str, cells: Sequence[Cell], folder: Path) -> list[Path]:
 
 def pictures(table: str, cells: Sequence[Cell]) -> dict[str, bytes]:
     """As png and pdf: a panel for each problem, with the front of each algorithm and the range of the published one."""
-    from fedpareto.report.front_panels import front_panels, render  # matplotlib is slow to load
+    from fedpareto.papers.figures.front_panels import front_panels, render  # matplotlib is slow to load
 
     panels: dict[str, list[Curve]] = {}
     for cell in cells:
@@ -65,7 +65,7 @@ def title(problem: str) -> str:
 
 
 def _curve(table: str, cell: Cell) -> Curve:
-    from fedpareto.report.front_panels import Curve
+    from fedpareto.papers.figures.front_panels import Curve
 
     found = published_range(table, cell.problem, cell.algorithm)
     frame = None if found.doubtful else (found.accuracy, found.fairness)

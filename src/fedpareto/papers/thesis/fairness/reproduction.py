@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpareto.experiments.parallel import Jobs
-from fedpareto.files import write_atomically
+from fedpareto.campaigns.parallel import Jobs
+from fedpareto.config.files import write_atomically
 from fedpareto.papers.catalogue import Options, Outcome, Say, json_text, read_json
 from fedpareto.papers.claims import Claim
 from fedpareto.papers.thesis.fairness import claims, fronts, published, tables

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.core.registry import FINE_TUNED
-from fedpareto.errors import UnknownName
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.parallel import Jobs, Pieces, side_by_side
-from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Spec
+from fedpareto.campaigns.parallel import Jobs, Pieces, side_by_side
+from fedpareto.config.errors import UnknownName
+from fedpareto.contract.registry import FINE_TUNED
 from fedpareto.moo.dominance import front
 from fedpareto.moo.filters import is_converged
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.thesis.fairness import published
 from fedpareto.papers.thesis.fairness.published import PublishedTable
-from fedpareto.report import reading
+from fedpareto.record import reading
+from fedpareto.runs.runner import ensure
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 QUICK_ROUNDS = 3
 QUICK_RUNS = 3

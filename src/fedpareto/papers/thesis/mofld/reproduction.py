@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.experiments.parallel import Jobs
-from fedpareto.files import write_atomically
+from fedpareto.campaigns.parallel import Jobs
+from fedpareto.config.files import write_atomically
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import all_indicators
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
@@ -28,7 +28,7 @@ from fedpareto.papers.thesis.mofld.runs import Found, Plan, Search, find_all, li
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
 COLUMNS: Mapping[str, Sequence[str]] = {"thesis-3.2": ("hypervolume", "sparsity"), "thesis-3.3": ("igd",)}
 """The metrics that a table shows."""
@@ -249,7 +249,7 @@ def draw_all(found: Mapping[tuple[str, str], Found], folder: Path) -> list[Path]
 
 
 def _draw(name: str, figure: Figure, panels: Mapping[str, Sequence[Series]], folder: Path) -> list[Path]:
-    from fedpareto.report.series_panels import render, series_panels
+    from fedpareto.papers.figures.series_panels import render, series_panels
 
     labels = "federated trainings", "hypervolume"
     if figure.objectives is not None:
@@ -263,7 +263,7 @@ def _draw(name: str, figure: Figure, panels: Mapping[str, Sequence[Series]], fol
 
 def _series(figure: Figure, environment: str, found: Mapping[tuple[str, str], Found]) -> list[Series]:
     """Of one panel: hypervolumes over trainings, or the first seed's solutions in the plane."""
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
     here = [(name, found[environment, name]) for name in figure.configurations if (environment, name) in found]
     if figure.objectives is None:

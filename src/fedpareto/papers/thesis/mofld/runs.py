@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.parallel import Jobs, Pieces, announced
-from fedpareto.experiments.progress import Pulse
-from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.store import RunFolder
+from fedpareto.campaigns.parallel import Jobs, Pieces, announced
+from fedpareto.config.errors import UserError
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.papers.catalogue import Options, Say
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.progress import Pulse
+from fedpareto.runs.runner import ensure
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 SAME_POINT = 1e-3
 """A solution that is nearer to a point of the known front in every objective is that point (rounded in float32)."""

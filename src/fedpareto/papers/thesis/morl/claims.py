@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from fedpareto.core.registry import FINE_TUNED
+from fedpareto.contract.registry import FINE_TUNED
 from fedpareto.papers.claims import Claim, Part, Verdict, judged
 from fedpareto.papers.measured import Entry
 from fedpareto.papers.thesis.morl import published

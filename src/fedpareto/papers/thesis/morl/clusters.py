@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.experiments.parallel import Jobs
-from fedpareto.files import write_atomically
+from fedpareto.campaigns.parallel import Jobs
+from fedpareto.config.files import write_atomically
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text
 from fedpareto.papers.claims import Claim, Part, judged
 from fedpareto.papers.thesis.morl import published
 from fedpareto.papers.thesis.morl.published import ENVIRONMENTS
 from fedpareto.papers.thesis.morl.runs import Found, Plan, Training, environments, find_all
-from fedpareto.report import reading
+from fedpareto.record import reading
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedpareto.report.record import Record
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
+    from fedpareto.record.run_record import Record
 
 CFL = "thesis-cfl"
 QUICK_GROUPS = {"balanced": "2,2,2", "unbalanced": "1,2,3"}
@@ -300,13 +300,13 @@ def draw_sizes(histories: Sequence[History], folder: Path) -> list[Path]:
 
 def _line(name: str, rounds: Sequence[int], values: np.ndarray) -> Series:
     """The mean over the seeds of `[seeds, rounds]`."""
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
     return Series(name, np.stack([rounds, values.mean(axis=0)], axis=1), "line", values.std(axis=0))
 
 
 def _panels(folder: Path, name: str, panels: Mapping[str, Sequence[Series]], y_label: str) -> list[Path]:
-    from fedpareto.report.series_panels import series_panels
+    from fedpareto.papers.figures.series_panels import series_panels
 
     return _written(folder, name, series_panels(panels, "round", y_label))
 

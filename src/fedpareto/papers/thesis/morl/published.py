@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedpareto.core.registry import FINE_TUNED
+from fedpareto.contract.registry import FINE_TUNED
 from fedpareto.papers import tables
 from fedpareto.papers.measured import Entry
 

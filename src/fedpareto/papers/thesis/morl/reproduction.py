@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto.core.registry import FINE_TUNED
-from fedpareto.experiments.parallel import Jobs
-from fedpareto.files import write_atomically
+from fedpareto.campaigns.parallel import Jobs
+from fedpareto.config.files import write_atomically
+from fedpareto.contract.registry import FINE_TUNED
 from fedpareto.papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known, read_json
 from fedpareto.papers.claims import Claim
 from fedpareto.papers.measured import Entry
@@ -41,7 +41,7 @@ from fedpareto.papers.thesis.morl.runs import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
 MAIN = "thesis-4.1-"
 """Prefix of the names of the five reproductions of table 4.1."""
@@ -312,7 +312,7 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 def draw(name: str, rows: Sequence[Row], folder: Path) -> list[Path]:
     """A figure of rewards over a parameter, ours and the published ones, as .png and .pdf."""
-    from fedpareto.report.series_panels import render, series_panels
+    from fedpareto.papers.figures.series_panels import render, series_panels
 
     panels = {
         ENVIRONMENTS[environment].title: _lines(name, [one for one in rows if one.environment == environment])
@@ -327,7 +327,7 @@ def draw(name: str, rows: Sequence[Row], folder: Path) -> list[Path]:
 
 def _lines(name: str, rows: Sequence[Row]) -> list[Series]:
     """Of one environment."""
-    from fedpareto.report.series_panels import Series
+    from fedpareto.papers.figures.series_panels import Series
 
     ours = [one for one in rows if "reward" in one.published]
     values = [float(one.algorithm.partition("=")[2]) for one in ours]

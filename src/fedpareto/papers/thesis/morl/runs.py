@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.core.registry import FINE_TUNED
-from fedpareto.errors import UserError
-from fedpareto.experiments.draft import Draft
-from fedpareto.experiments.parallel import Jobs, Pieces, announced
-from fedpareto.experiments.progress import Pulse
-from fedpareto.experiments.runner import ensure
-from fedpareto.experiments.spec import Spec
-from fedpareto.experiments.store import RunFolder
+from fedpareto.campaigns.parallel import Jobs, Pieces, announced
+from fedpareto.config.errors import UserError
+from fedpareto.contract.registry import FINE_TUNED
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import all_indicators
 from fedpareto.papers.catalogue import Options, Say, known
 from fedpareto.papers.measured import Entry, Measured
 from fedpareto.papers.thesis.morl import published
-from fedpareto.report import reading
+from fedpareto.record import reading
+from fedpareto.record.store import RunFolder
+from fedpareto.runs.progress import Pulse
+from fedpareto.runs.runner import ensure
+from fedpareto.spec.draft import Draft
+from fedpareto.spec.spec import Spec
 
 QUICK_SEEDS, QUICK_CLIENTS, QUICK_ROUNDS, QUICK_STEPS = 2, 5, 3, 96
 QUICK_LEARNER, QUICK_PROBLEM = {"learning_starts": 48}, {"episodes": 1}

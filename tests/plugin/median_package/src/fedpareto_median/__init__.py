@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import torch
 
-from fedpareto.algorithms.fedavg import FedAvg
-from fedpareto.core.algorithm import Taxonomy
-from fedpareto.core.problem import Objective, SupervisedProblem
+from fedpareto.algorithms.averaging.fedavg import FedAvg
+from fedpareto.contract.algorithm import Taxonomy
+from fedpareto.contract.problem import Objective, SupervisedProblem
 from fedpareto.learners.supervised import Supervised
 from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rows import Rows

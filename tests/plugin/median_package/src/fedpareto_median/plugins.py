@@ -14,10 +14,10 @@ import typer
 
 from fedpareto.codecs import CodecError
 from fedpareto.codecs.lossless import Coder, Plain
+from fedpareto.config.errors import UserError
 from fedpareto.engines.options import EngineOptions
-from fedpareto.errors import UserError
-from fedpareto.experiments.engines import Backend
-from fedpareto.experiments.logged import Log
+from fedpareto.runs.logged import Log
+from fedpareto.spec.backends import Backend
 
 
 @dataclass(frozen=True)

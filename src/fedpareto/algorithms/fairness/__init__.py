@@ -1,0 +1,1 @@
+"""Fairness among clients and groups."""

@@ -1,0 +1,1 @@
+"""Searches for whole fronts."""

@@ -1,0 +1,1 @@
+"""Learning among neighbours, without a server."""

@@ -1,0 +1,130 @@
+"""Fine-tuning (+FT): the last aggregation is replaced by local training; no round is added (thesis, section 4.3.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedpareto.algorithms.wrappers import ladder, wrapper
+from fedpareto.algorithms.wrappers.wrapper import Around
+from fedpareto.contract.algorithm import Algorithm, S, Setting, State, Taxonomy, climbs
+from fedpareto.contract.clients import Clients
+from fedpareto.contract.messages import Message, Parcels, Replies, Tasks
+
+
+@dataclass(frozen=True)
+class FineTunedState(State, Generic[S]):
+    """The algorithm's own state, and at the end the clients' fine-tuned models."""
+
+    inner: S | None = None
+    tuned: Tensor = torch.empty(0)
+    """`[k, d]` once the last round is over, empty before."""
+    tuners: Tensor = torch.empty(0, dtype=torch.int64)
+    """The ids of the clients whose models these are, `[k]`."""
+
+
+@dataclass(frozen=True)
+class FineTuned(Around[FineTunedState[S]], Generic[S]):
+    """Any algorithm whose clients reply with a model, as its "+ft" variant.
+
+    It shares all training with the algorithm itself but the last step: every client trains from its own solution, and
+    keeps what would have been aggregated. That step is the algorithm's `train`, or `fine_tune` where it has such a
+    step because its replies are not models.
+    """
+
+    algorithm: Algorithm[S]
+    personalised: ClassVar[bool] = True
+    ends_as_planned: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The algorithm's own name with "+ft"."""
+        return f"{self.algorithm.name}+ft"
+
+    @property
+    def taxonomy(self) -> Taxonomy:  # type: ignore[override]
+        """The algorithm's own."""
+        own = self.algorithm.taxonomy
+        return replace(own, method=f"{own.method}, fine-tuning")
+
+    def begin(self, setting: Setting) -> FineTunedState[S]:
+        """The algorithm's own beginning."""
+        return FineTunedState(setting, inner=self.algorithm.begin(setting))
+
+    def ask(self, state: FineTunedState[S]) -> list[Tasks]:
+        """The algorithm's own tasks; in the last round all clients train, not only the participants."""
+        inner = wrapper.of(state.inner)
+        if not _last_round(state):
+            return self.algorithm.ask(inner)
+        step = "fine_tune" if "fine_tune" in self.reply_shapes(state.setting) else "train"
+        sent = self.algorithm.solutions(inner)
+        usual = self._usual_tasks(inner, step) if inner.round == state.round else []
+        shared, own = dict(sent.shared), dict(sent.own)
+        for tasks in usual:  # A solution comes before what a usual task holds under the same name.
+            shared |= {name: tensor for name, tensor in tasks.shared.items() if name not in sent.names}
+            own |= {name: tensor for name, tensor in tasks.own.items() if name not in sent.names}
+        if climbs(self.algorithm):
+            shared[ladder.CLIMB] = state.setting.initial.new_ones(1)
+        alone = np.full(len(sent), -1)
+        return [Tasks(sent.clients, shared, own, round=state.round + 1, step=step, groups=alone)]
+
+    def _usual_tasks(self, inner: S, step: str) -> list[Tasks]:
+        """What the step would be sent in a usual round, for every client: it may read more than a solution."""
+        everyone = replace(inner, setting=replace(inner.setting, participation=1.0))
+        return [tasks for tasks in self.algorithm.ask(everyone) if tasks.step == step]
+
+    def tell(self, state: FineTunedState[S], replies: Replies) -> FineTunedState[S]:
+        """The algorithm's own aggregation, but for the last round, in which clients keep what they trained."""
+        inner = wrapper.of(state.inner)
+        if not _last_round(state):
+            inner = self.algorithm.tell(inner, replies)
+            # An algorithm that ends early leaves the last round to us as well.
+            return replace(state, inner=inner, round=min(inner.round, state.setting.rounds - 1))
+        name = _kept(self.algorithm.solutions(inner))
+        if name not in replies:  # Local training keeps its models as it is.
+            return replace(state, inner=self.algorithm.tell(inner, replies), round=state.round + 1)
+        return replace(state, tuned=replies[name], tuners=torch.as_tensor(replies.clients), round=state.round + 1)
+
+    def solutions(self, state: FineTunedState[S]) -> Parcels:
+        """The fine-tuned models at the end; before, and for those without one, the algorithm's own solutions."""
+        sent = self.algorithm.solutions(wrapper.of(state.inner))
+        if not len(state.tuners):
+            return sent
+        name = _kept(sent)
+        shared = {other: tensor for other, tensor in sent.shared.items() if other != name}
+        if len(state.tuners) == len(sent):
+            return Parcels(sent.clients, shared, {**sent.own, name: state.tuned})
+        # Of those with a tuned model each of several models is that one.
+        whole = sent.stacked()[name].clone()
+        rows = torch.as_tensor(state.setting.rows(state.tuners.cpu().numpy()), device=whole.device)
+        between = [1] * (whole.dim() - state.tuned.dim())
+        tuned = state.tuned.view(len(rows), *between, *state.tuned.shape[1:])
+        whole[rows] = tuned.expand(-1, *whole.shape[1:])
+        return Parcels(sent.clients, shared, {**sent.own, name: whole})
+
+    def describe(self, state: FineTunedState[S]) -> dict[str, Any]:
+        """The algorithm's own."""
+        return self.algorithm.describe(wrapper.of(state.inner))
+
+    def train(self, clients: Clients, message: Message) -> Message:
+        """The algorithm's own."""
+        return self.algorithm.train(clients, message)
+
+    def __getattr__(self, step: str) -> Any:
+        """Further client steps are the algorithm's own."""
+        if step.startswith("__") or step == "algorithm":
+            raise AttributeError(step)
+        return getattr(self.algorithm, step)
+
+
+def _kept(solutions: Parcels) -> str:
+    """What clients are sent and reply with: the whole model, or the part of it that they share."""
+    return next(iter((*solutions.shared, *solutions.own)), "model")
+
+
+def _last_round(state: State) -> bool:
+    return state.round == state.setting.rounds - 1

@@ -1,0 +1,1 @@
+"""Privacy audits: what a curious server learns."""

@@ -1,0 +1,1 @@
+"""Many runs: grids, sweeps, matrices and tuning."""

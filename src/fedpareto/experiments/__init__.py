@@ -1,1 +1,0 @@
-"""Experiments: a spec becomes a run, a run becomes a folder."""

@@ -1,0 +1,1 @@
+"""Federations on Flower: the engine, and servers and nodes that last."""

@@ -1,0 +1,1 @@
+"""A run's folder: who writes it and who reads it."""

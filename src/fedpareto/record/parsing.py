@@ -1,0 +1,346 @@
+"""What the files of a run folder say, piece by piece: each is checked here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from sys import intern
+from typing import Any
+
+import numpy as np
+
+from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.config.files import quoted, read_json
+from fedpareto.moo.indicators import all_indicators, own_utilities
+from fedpareto.moo.tested import Tested
+from fedpareto.record.columns import Columns
+from fedpareto.record.entries import EVALUATIONS, Event, Line, Objective, Output, Process, Solution, Status
+from fedpareto.record.lines import COUNTS, MEASURED
+from fedpareto.record.matrices import Packed
+from fedpareto.record.run_files import (
+    Array,
+    as_object,
+    get,
+    id_groups,
+    integers,
+    matrix,
+    number,
+    numbers,
+    printable,
+    square,
+    texts,
+)
+from fedpareto.record.run_record import Record
+
+FORMAT = 2
+"""The layout of a run folder that this version writes and reads."""
+IN_FIELDS = {*EVALUATIONS, *COUNTS, *MEASURED}
+"""Of a row; what else it has stays as it is."""
+CENTRAL_FILE = "central.json"
+"""In a run's folder, where it was asked for: the points of models trained on the rows of all clients."""
+MOST_NAMED = 10
+"""Attackers up to which each is named."""
+
+
+def run_of(folder: Path) -> Record:
+    """What run.json says of a run, before any round of it is known."""
+    run = _read_run(folder)
+    where = str(folder / "run.json")
+    objectives = tuple(_objective(entry, where) for entry in get(run, "objectives", list, where))
+    m = len(objectives)
+    if not m:
+        raise DamagedFile(f"{where}: 'objectives' is empty")
+    return Record(
+        folder=folder,
+        label=printable(get(run, "algorithm", str, where)),
+        algorithm=printable(get(run, "algorithm", str, where)),
+        problem=printable(get(run, "problem", str, where)),
+        parameters=as_object(run.get("parameters", {}), f"{where}: 'parameters'"),
+        seeds=integers(run.get("seeds"), f"{where}: 'seeds'"),
+        clients=get(run, "clients", int, where),
+        rounds=get(run, "rounds", int, where),
+        objectives=objectives,
+        outputs=tuple(_output(entry, where) for entry in get(run, "outputs", list, where, [])),
+        splits=_splits(run.get("splits"), f"{where}: 'splits'"),
+        tested=_tested(get(run, "tested", list, where, []), m, f"{where}: 'tested'"),
+        central={},
+        names=tuple(printable(name) for name in get(run, "names", list, where, [])),
+        known_front=_known_front(run.get("known_front"), m, f"{where}: 'known_front'"),
+        versions=texts(run.get("versions")),
+        choices=texts(run.get("choices")),
+        attack=_attack(run, where),
+        defence=printable(get(run, "defence", str, where, "")),
+        spec="",
+        status=Status(),
+        lines=(),
+        events=(),
+        solutions=(),
+        tiers=tuple(printable(name) for name in get(run, "tiers", list, where, [])),
+        attackers=_attackers_of(run, where),
+        began=printable(get(run, "began", str, where, "")),
+        changes=tuple(as_object(one, f"{where}: 'changes'") for one in get(run, "changes", list, where, [])),
+    )
+
+
+def _output(entry: object, where: str) -> Output:
+    output = as_object(entry, f"{where}: 'outputs'")
+    classes = get(output, "classes", list, where)
+    return Output(printable(get(output, "name", str, where)), tuple(printable(name) for name in classes))
+
+
+def _attack(run: dict[str, Any], where: str) -> str:
+    """Kind, strength, attackers and first round of an attack, in words."""
+    if "attack" not in run:
+        return ""
+    attack = as_object(run["attack"], f"{where}: 'attack'")
+    by_seed = _attackers_of(run, where)
+    strength = f", strength {number(attack['strength'], where):g}" if "strength" in attack else ""
+    return (
+        f"{printable(get(attack, 'kind', str, where))}{strength}, by {_attackers(by_seed)}, "
+        f"from round {get(attack, 'from_round', int, where)} on"
+    )
+
+
+def _attackers_of(run: dict[str, Any], where: str) -> tuple[tuple[int, ...], ...]:
+    """Those of each seed; empty without an attack."""
+    found = get(run, "attackers", list, where) if "attack" in run else []
+    return tuple(integers(of_seed, f"{where}: 'attackers'") for of_seed in found)
+
+
+def _attackers(by_seed: Sequence[tuple[int, ...]]) -> str:
+    """Which clients, or how many where each seed has its own or there are many."""
+    counts = sorted({len(of_seed) for of_seed in by_seed})
+    if len(set(by_seed)) > 1:
+        return f"{' or '.join(map(str, counts))} clients of each seed's own"
+    clients = by_seed[0] if by_seed else ()
+    if len(clients) > MOST_NAMED:
+        return f"{len(clients)} clients"
+    return f"client{'' if len(clients) == 1 else 's'} {', '.join(map(str, clients))}"
+
+
+def _known_front(value: object, m: int, where: str) -> Array | None:
+    if not value:
+        return None
+    points = matrix(value, m, where)
+    if not np.isfinite(points).all():
+        raise DamagedFile(f"{where} holds values that are not finite")
+    return points
+
+
+def _splits(value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise DamagedFile(f"{where}: expected a list of names")
+    return tuple(printable(name) for name in value)
+
+
+def _tested(entries: list[Any], m: int, where: str) -> tuple[Tested, ...]:
+    found = []
+    for entry in entries:
+        data = as_object(entry, where)
+        answers = [matrix(points, m, f"{where}: 'constants'") for points in get(data, "constants", list, where)]
+        if len({len(points) for points in answers}) > 1:
+            raise DamagedFile(f"{where}: 'constants' are not of equally many clients")
+        constants = np.stack(answers) if answers else np.zeros((0, 1, m))
+        plain = as_object(data.get("plain", {}), f"{where}: 'plain'")
+        points = {printable(name): matrix(one, m, f"{where}: 'plain'") for name, one in plain.items()}
+        rows, smallest = (get(data, name, int, where) for name in ("rows", "smallest"))
+        test, clients = (get(data, f"{name}_digest", str, where, "") for name in ("test", "clients"))
+        found.append(Tested(rows, smallest, constants, points, test, clients))
+    return tuple(found)
+
+
+def central_of(path: Path, m: int) -> dict[int, Array]:
+    """By seed, the points of central.json, if it is there."""
+    entries = read_json(path) if path.is_file() else []
+    if not isinstance(entries, list):
+        raise DamagedFile(f"{path}: expected a list with one entry per seed")
+    found = [as_object(entry, str(path)) for entry in entries]
+    return {get(one, "seed", int, str(path)): matrix(one.get("points"), m, f"{path}: 'points'") for one in found}
+
+
+def _needs(split: str, found: Mapping[str, Array], where: str) -> None:
+    if split not in found:
+        raise DamagedFile(f"{where} has no split '{split}'")
+
+
+def _read_run(folder: Path) -> dict[str, Any]:
+    path = folder / "run.json"
+    if not path.is_file():
+        raise UserError(_not_a_run(folder))
+    run = as_object(read_json(path), str(path))
+    must_be_readable(run, folder)
+    return run
+
+
+def must_be_readable(run: dict[str, Any], folder: Path) -> None:
+    """Raises UserError, with what to do, if a run was written by a fedpareto that kept its record in another way."""
+    version = run.get("format")
+    if type(version) is not int:
+        raise DamagedFile(f"{folder / 'run.json'} is damaged: 'format' is {version!r}")
+    if version > FORMAT:
+        raise UserError(
+            f"{folder}: written by a newer fedpareto (format {version}, this one reads {FORMAT}); update fedpareto"
+        )
+    if version < FORMAT:
+        again = f"fedpareto run --spec {quoted(folder / 'spec.yaml')} --out NEW"
+        raise UserError(
+            f"{folder}: written by an older fedpareto (format {version}, this one reads {FORMAT}); "
+            f"run it again with '{again}', or read it with fedpareto 0.1"
+        )
+
+
+def _not_a_run(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder}: there is no such folder"
+    inside = sorted(path.parent for path in folder.glob("*/run.json"))
+    hint = f"; did you mean {inside[0]}?" if inside else ""
+    return f"{folder} is not a run folder: it has no run.json{hint}"
+
+
+def _objective(entry: object, where: str) -> Objective:
+    data = as_object(entry, f"{where}: 'objectives'")
+    name, maximise = get(data, "name", str, where), get(data, "maximise", bool, where)
+    reference, fairness = number(data.get("reference"), f"{where}: 'reference'"), data.get("fairness") is True
+    return Objective(printable(name), maximise, reference, fairness)
+
+
+def status_of(path: Path) -> Status:
+    """What status.json says; unknown without one."""
+    if not path.is_file():
+        return Status()
+    data = as_object(read_json(path), str(path))
+    return Status(
+        name=printable(get(data, "status", str, str(path))),
+        round=get(data, "round", int, str(path), 0),
+        seconds=number(data.get("seconds", 0.0), f"{path}: 'seconds'"),
+        message=printable(data.get("message") or ""),
+        process=_process(data.get("process"), f"{path}: 'process'"),
+    )
+
+
+def _process(value: object, where: str) -> Process | None:
+    if value is None:
+        return None
+    data = as_object(value, where)
+    return Process(get(data, "pid", int, where), printable(get(data, "host", str, where)))
+
+
+def line_of(data: dict[str, Any], where: str, columns: Columns) -> Line:
+    """One row of metrics.jsonl, checked; what has a field of its own is not kept twice."""
+    # Empty lists mean nothing, like null.
+    clusters = id_groups(data.pop("clusters", None) or [], f"{where}: 'clusters'")
+    similarity = square(data.pop("similarity", None) or [], f"{where}: 'similarity'")
+    compared = _compared(data.pop("similarity_of", None), len(similarity), columns.clients, where)
+    means = np.full((len(EVALUATIONS), len(columns.splits), columns.objectives), np.nan)
+    for name, of_evaluation in zip(EVALUATIONS, means, strict=True):
+        _fill_means(of_evaluation, data, name, columns, where)
+    whole = {name: get(data, name, int, where) for name in ("seed", "round")}
+    whole |= {name: get(data, name, int, where, 0) for name in COUNTS}
+    measured: Any = {name: number(data.get(name), f"{where}: '{name}'") for name in MEASURED}
+    rest = {intern(name): value for name, value in data.items() if name not in IN_FIELDS}
+    return Line(
+        **whole,
+        **measured,
+        averages=means,
+        few_clusters=clusters or None,
+        packed=Packed.of(similarity) if similarity.size else None,
+        similarity_of=compared,
+        row=rest,
+        columns=columns,
+    )
+
+
+def _compared(value: object, size: int, clients: int, where: str) -> tuple[int, ...] | None:
+    """Whose similarities these are, if not those of all clients."""
+    if value is None:
+        return None
+    found = integers(value, f"{where}: 'similarity_of'")
+    if len(set(found)) != size or list(found) != sorted(found) or not all(0 <= one < clients for one in found):
+        raise DamagedFile(f"{where}: 'similarity_of' does not name {size} of {clients} clients")
+    return found
+
+
+def _fill_means(means: Array, data: dict[str, Any], evaluation: str, columns: Columns, where: str) -> None:
+    """Those `[splits, m]` of one evaluation for which any client has values; where one has, there is a block."""
+    entry = as_object(data.get(evaluation) or {}, f"{where}: '{evaluation}'")
+    if entry and columns.block(data, evaluation) is None:
+        raise DamagedFile(f"{where}: '{evaluation}' has no values of clients")
+    for split, of_split in entry.items():
+        _known(split, columns.splits, f"{where}: '{evaluation}'")
+        if of_split is not None:
+            found = numbers(of_split, f"{where}: '{evaluation}'")
+            if len(found) != columns.objectives:
+                raise DamagedFile(f"{where}: '{evaluation}': expected {columns.objectives} numbers")
+            means[columns.splits.index(split)] = found
+
+
+def _known(split: str, splits: Sequence[str], where: str) -> None:
+    if split not in splits:
+        raise DamagedFile(f"{where} has an unknown split '{printable(split)}'")
+
+
+def event_of(data: dict[str, Any], where: str) -> Event:
+    """One row of events.jsonl, checked."""
+    return Event(
+        seed=get(data, "seed", int, where),
+        round=get(data, "round", int, where),
+        client=get(data, "client", int, where),
+        reason=printable(data.get("reason", "")),
+    )
+
+
+def solutions_of(record: Record, path: Path) -> dict[int, Solution]:
+    """By seed, what solutions.json holds, if it is there."""
+    entries = read_json(path) if path.is_file() else []
+    if not isinstance(entries, list):
+        raise DamagedFile(f"{path}: expected a list with one entry per seed")
+    m, known = len(record.objectives), {}
+    for entry in entries:
+        solution = _solution(as_object(entry, str(path)), record.rounds, m, str(path))
+        _needs(record.held_out, solution.objectives, f"{path}: seed {solution.seed}")
+        known[solution.seed] = solution
+    return known
+
+
+def _solution(data: dict[str, Any], rounds: int, m: int, where: str) -> Solution:
+    indicators = as_object(data.get("indicators"), f"{where}: 'indicators'")
+    objectives = _points_by_split(data.get("objectives"), m, f"{where}: 'objectives'")
+    if not objectives:
+        raise DamagedFile(f"{where}: 'objectives' is missing")
+    clients, preferences = data.get("clients"), data.get("preferences")
+    lengths = {len(rows) for rows in objectives.values()}
+    for rows in (clients, preferences):
+        if isinstance(rows, list) and {len(rows)} != lengths:
+            raise DamagedFile(f"{where}: 'clients', 'preferences' and 'objectives' differ in length")
+    return Solution(
+        seed=get(data, "seed", int, where),
+        round=get(data, "round", int, where, rounds),
+        clients=integers(data.get("clients"), f"{where}: 'clients'"),
+        preferences=_preferences(data.get("preferences"), m, where),
+        objectives=objectives,
+        indicators={name: number(value, f"{where}: '{name}'") for name, value in indicators.items()},
+    )
+
+
+def _preferences(value: object, m: int, where: str) -> Array | None:
+    return None if value is None else matrix(value, m, f"{where}: 'preferences'")
+
+
+def solution_so_far(record: Record, seed: int) -> Solution:
+    """The last round of a seed that has not ended."""
+    line = [line for line in record.of_seed(seed) if line.sent][-1]
+    points = line.sent[record.held_out]
+    known, wishes = np.isfinite(points).all(axis=1), record.of_seed(seed)[0].preferences
+    reference = [objective.reference for objective in record.objectives]
+    wanted = None if wishes is None or not known.any() else wishes[known]
+    indicators = all_indicators(points[known], reference, record.maximise, record.known_front, wanted)
+    if wanted is not None:
+        own = float(own_utilities(points[known], wanted, record.maximise).mean())
+        indicators |= {"own_utility": own, "regret": indicators["expected_utility"] - own}
+    return Solution(seed, line.round, tuple(range(len(points))), wishes, line.sent, indicators)
+
+
+def _points_by_split(value: object, m: int, where: str) -> dict[str, Array] | None:
+    if value is None:
+        return None
+    return {name: matrix(rows, m, f"{where}, '{name}'") for name, rows in as_object(value, where).items()}

@@ -1,0 +1,1 @@
+"""`fedpareto space …`."""

@@ -1,0 +1,1 @@
+"""The spec of a run: its keys, its checks, and what they make."""
