@@ -12,9 +12,11 @@ COPY requirements.lock ./
 COPY tools/lock.py tools/
 RUN python tools/lock.py > constraints.txt
 RUN pip install --no-cache-dir --constraint constraints.txt --extra-index-url "$TORCH_INDEX" torch numpy
-COPY pyproject.toml README.md LICENSE ./
-COPY src src
-RUN pip install --no-cache-dir --constraint constraints.txt ".[flower,parquet,sql,privacy]"
+COPY LICENSE ./
+COPY packages packages
+# serve is for a node's model: fedpareto predict, and serve.
+RUN pip install --no-cache-dir --constraint constraints.txt \
+    "packages/fedpareto[parquet,sql,privacy]" packages/flower packages/serve
 
 FROM python:3.12-slim
 COPY --from=build /opt/fedpareto /opt/fedpareto

@@ -1,11 +1,20 @@
 # make demo and make test are all a newcomer needs; each builds .venv first if it is not there.
 # make demo installs what running takes; make test, and all the others, add to the same environment what they need.
+# The packages are in packages/, each with a pyproject.toml; that of the root has the groups of those who work on them.
 PYTHON ?= python3
 BIN := .venv/bin
 CORE := .venv/.core
 INSTALLED := .venv/.installed
 DOCS := .venv/.installed-docs
 CONSTRAINTS := .venv/constraints.txt
+PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
+# What running the demo and the page takes.
+RUNNING := fedpareto[tables,plots] serve page
+# All packages, with every extra that brings a package of others; a test says if one is missing here.
+EVERYTHING := \
+	fedpareto[tables,plots,parquet,sql,privacy,secure,tensorboard,mlflow,morl,search,tune,compiled] \
+	serve[onnx] flower[simulation] audit page papers ray space
+editable = $(foreach package,$(1),--editable 'packages/$(package)')
 export NO_MKDOCS_2_WARNING := 1
 # Bytecode is written when a module is first imported: compiling all of it takes a minute, and most is never used.
 # Where an environment forbids to write it, every process that a test starts would compile all its modules anew.
@@ -31,27 +40,29 @@ $(BIN)/python:
 $(CONSTRAINTS): requirements.lock tools/lock.py | $(BIN)/python
 	$(BIN)/python tools/lock.py > $@
 
-$(CORE): pyproject.toml $(CONSTRAINTS)
+$(CORE): $(PROJECTS) $(CONSTRAINTS)
 	@$(PIP) --quiet setuptools
 	@echo "[2/3] PyTorch: 200 MB, or several GB with the libraries for a GPU"
 	@$(PIP) --no-deps --no-index torch 2>/dev/null || $(PIP) --no-deps $(addprefix --extra-index-url ,$(TORCH_INDEX)) torch
 	@echo "[3/3] fedpareto and what else it needs to run: 120 MB"
-	$(PIP) --no-build-isolation --editable '.[page]'
+	$(PIP) --no-build-isolation $(call editable,$(RUNNING))
 	@touch $@
 
 $(INSTALLED): $(CORE)
-	@echo "[+] What tests, lint and types need: 300 MB"
+	@echo "[+] All packages, and what tests, lint and types need: 300 MB"
+	@$(PIP) --quiet 'pip>=25.1' # knows groups; Python 3.11 and 3.12 bring an older one
 	$(PIP) "swig==4.5.1$(WITHOUT_BOX2D)"
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --use-pep517 "box2d-py==2.3.8$(WITHOUT_BOX2D)"
-	$(PIP) --no-build-isolation --editable '.[dev]'
+	$(PIP) --no-build-isolation $(call editable,$(EVERYTHING)) --group dev
 	@touch $@
 
 demo: $(CORE)
 	$(BIN)/fedpareto demo
 
+# Everything, or the tests of a package: make test PACKAGE=space PYTEST='-k cfdp'
 test: install
 	@tools/browser.sh || true
-	$(BIN)/python -m pytest -n auto $(PYTEST)
+	$(BIN)/python -m pytest -n auto $(PACKAGE:%=packages/%/tests) $(PYTEST)
 
 lint: install
 	$(BIN)/ruff check .
@@ -70,18 +81,20 @@ docs-serve: $(DOCS)
 	$(BIN)/mkdocs serve --strict --dev-addr 127.0.0.1:8001
 
 $(DOCS): $(INSTALLED)
-	$(PIP) --no-build-isolation --editable '.[docs]'
+	$(PIP) --group docs
 	@touch $@
 
-# After changing the dependencies in pyproject.toml. Newer versions of all: make lock LOCK=--upgrade
+# After changing dependencies in a pyproject.toml. Newer versions of all: make lock LOCK=--upgrade
+# One file for all packages, extras and groups; our own packages are not in it.
 lock: $(BIN)/uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11.5 --all-extras --generate-hashes --no-annotate --no-header $(LOCK) \
-		--output-file requirements.lock pyproject.toml
+		$(addprefix --group ,dev docs bench) $$(sed -n 's/^name = "\(.*\)"/--no-emit-package \1/p' packages/*/pyproject.toml) \
+		--output-file requirements.lock packages/*/pyproject.toml
 
 $(BIN)/uv: | $(CONSTRAINTS)
 	$(PIP) uv
 
-# The same bytes on every machine and every day, without a network.
+# A wheel and an sdist of each package: the same bytes on every machine and every day, without a network.
 build: $(INSTALLED)
 	rm -rf dist build
 	$(BIN)/python tools/build_dist.py
@@ -105,7 +118,7 @@ audit-deps: $(BIN)/uv
 	@$(BIN)/uv tool run --quiet pip-audit --strict --require-hashes --disable-pip --requirement requirements.lock || \
 		{ echo "audit-deps: known holes are in a table above; anything else above means that no database was reached, so nothing is known"; exit 1; }
 
-# The wheel in a new environment, with core dependencies only: make wheel-check PYTHON=python3.12 WITH='torch==2.6.0'
+# The core's wheel in a new environment, alone, then with others: make wheel-check PYTHON=python3.12 WITH='torch==2.6.0'
 wheel-check: build
 	$(BIN)/python tools/check_wheel.py --python $(PYTHON) $(WITH)
 
@@ -136,4 +149,4 @@ chaos: install
 	OMP_NUM_THREADS=1 $(BIN)/python tools/soak.py --kills $(KILLS) --faults --forks --seed $(SEED) --out chaos $(if $(KINDS),--only $(KINDS))
 
 clean:
-	rm -rf .venv runs site build dist .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf .venv runs site build dist .pytest_cache .mypy_cache .ruff_cache packages/*/src/*.egg-info packages/*/build

@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedpareto.config.errors import UnknownName
-from fedpareto.space.wire import golden, patterns, rows
-from fedpareto.space.wire.messages import Accept, Counter, Message, Offer, Reject, decode, encode
-from fedpareto.space.wire.negotiation import Capabilities, confirm, negotiate, settle
-from fedpareto.space.wire.refusals import Place
-from fedpareto.space.wire.rows import Action, Content, Identity
-from fedpareto.space.wire.terms import BY_PLACE, PAIRS, ROWS, Alternatives
-from fedpareto.space.wire.vocabulary import Role
+from fedpareto_space.wire import golden, patterns, rows
+from fedpareto_space.wire.messages import Accept, Counter, Message, Offer, Reject, decode, encode
+from fedpareto_space.wire.negotiation import Capabilities, confirm, negotiate, settle
+from fedpareto_space.wire.refusals import Place
+from fedpareto_space.wire.rows import Action, Content, Identity
+from fedpareto_space.wire.terms import BY_PLACE, PAIRS, ROWS, Alternatives
+from fedpareto_space.wire.vocabulary import Role
 
 TERMS = golden.terms()
 RULES = ("fedavg", "fedpref", "fedcmoo", "fedmgda-plus")

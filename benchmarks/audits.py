@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedpareto.audit import audit
-from fedpareto.audit.world import Effort
 from fedpareto.campaigns.parallel import ONE_TO_A_CORE
 from fedpareto.spec.draft import Draft
+from fedpareto_audit import audit
+from fedpareto_audit.world import Effort
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg", "weighting": "equal"},

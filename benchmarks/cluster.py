@@ -19,20 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engine import LEARNER, Tabular
 from scale import Idle, rounds_of
 
+from engine import LEARNER, Tabular
 from fedpareto.algorithms.averaging.fedavg import FedAvg
 from fedpareto.contract.federation import Federation, setting_of
 from fedpareto.contract.messages import size_of
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
-from fedpareto.ray.cluster import connected
-from fedpareto.ray.crew import Crew
-from fedpareto.ray.engine import RayEngine
-from fedpareto.ray.options import RayOptions
-from fedpareto.ray.packing import Shards
+from fedpareto_ray.cluster import connected
+from fedpareto_ray.crew import Crew
+from fedpareto_ray.engine import RayEngine
+from fedpareto_ray.options import RayOptions
+from fedpareto_ray.packing import Shards
 
 CLIENTS, MANY, CHUNK = 1000, 100_000, 64
 ALGORITHMS = {"fedavg": FedAvg(), "idle": Idle()}

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.space.orbits import ion, plans
-from fedpareto.space.orbits.circular import CircularOrbits, Orbits, Shell
-from fedpareto.space.orbits.earth import J2, J2000
-from fedpareto.space.orbits.sights import eclipses, every_pair, over_stations
-from fedpareto.space.orbits.stations import Station, stations
-from fedpareto.space.orbits.tle import TleOrbits
+from fedpareto_space.orbits import ion, plans
+from fedpareto_space.orbits.circular import CircularOrbits, Orbits, Shell
+from fedpareto_space.orbits.earth import J2, J2000
+from fedpareto_space.orbits.sights import eclipses, every_pair, over_stations
+from fedpareto_space.orbits.stations import Station, stations
+from fedpareto_space.orbits.tle import TleOrbits
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SITES = stations(["svalbard", "bangalore", "awarua"])

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.papers.studies.low_quality import auc
 from fedpareto.runs import runner
 from fedpareto.runs.result import Result
 from fedpareto.spec.draft import Draft
+from fedpareto_papers.studies.low_quality import auc
 
 SCORES = ("share", "cosine", "change", "gain", "participation", "confidence")
 PROBLEMS: dict[str, dict[str, Any]] = {

@@ -5,7 +5,7 @@
 
 No client trains: an exchange takes the time of its messages. "fedpareto" is FedAvg on `flower-local`. "Flower" is a
 plain ServerApp with Flower's FedAvg strategy and a ClientApp that returns what it receives, on the same SuperLink and
-the same SuperNodes, which keep a share of Flower's own pauses (see fedpareto.flower.engine.supernode); "Flower as it
+the same SuperNodes, which keep a share of Flower's own pauses (see fedpareto_flower.engine.supernode); "Flower as it
 comes" is the same app on SuperNodes with all of them. Flower's rounds are training only, ours measure the model too.
 
 Bytes are those of the messages with all of Flower's own framing, against 4 d in each direction.
@@ -34,13 +34,13 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.learner import Learner
 from fedpareto.engines.single import Reply, Task, only
-from fedpareto.flower.engine import wire
-from fedpareto.flower.engine.launch import LocalFederation, program
-from fedpareto.flower.engine.link import Address, submit_run
-from fedpareto.flower.engine.node import Node
-from fedpareto.flower.engine.server import FlowerEngine
 from fedpareto.spec.draft import Draft
 from fedpareto.spec.spec import Spec
+from fedpareto_flower.engine import wire
+from fedpareto_flower.engine.launch import LocalFederation, program
+from fedpareto_flower.engine.link import Address, submit_run
+from fedpareto_flower.engine.node import Node
+from fedpareto_flower.engine.server import FlowerEngine
 
 NODES, SIZE = 3, 8
 MILLION = 1_000_000

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from engine import best_times, peak_bytes
 from torch import Tensor, nn
 
+from engine import best_times, peak_bytes
 from fedpareto.algorithms.averaging.fedavg import FedAvg
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.federation import Federation

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpareto.space.links.bundles import Endpoint, bundle, decode, encode
-from fedpareto.space.links.cfdp import Entity
-from fedpareto.space.links.cfdp_network import CfdpNetwork
-from fedpareto.space.links.channel import Channel
-from fedpareto.space.links.frames import Deframer, Framer
-from fedpareto.space.links.refusal import Refused
-from fedpareto.space.links.stores import BytesSource
-from fedpareto.space.links.transports import Contact
+from fedpareto_space.links.bundles import Endpoint, bundle, decode, encode
+from fedpareto_space.links.cfdp import Entity
+from fedpareto_space.links.cfdp_network import CfdpNetwork
+from fedpareto_space.links.channel import Channel
+from fedpareto_space.links.frames import Deframer, Framer
+from fedpareto_space.links.refusal import Refused
+from fedpareto_space.links.stores import BytesSource
+from fedpareto_space.links.transports import Contact
 
 SIZE = 76_225
 FRAME = 1054

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from fedpareto.runs.loop import Experiment
-from fedpareto.space.missions.schemes import changed_to
-from fedpareto.space.missions.sky import sky_of
 from fedpareto.spec import backends
 from fedpareto.spec.draft import Draft
 from fedpareto.spec.spec import Spec
+from fedpareto_space.missions.schemes import changed_to
+from fedpareto_space.missions.sky import sky_of
 
 HOURS, TARGET, SEEDS = 72.0, 0.9, 5
 TRAINING = 600.0

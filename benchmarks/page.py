@@ -32,14 +32,15 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "page")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "packages" / "page" / "tests")]
 
-from browsing import program  # noqa: E402
-from made_runs import ALGORITHMS, MadeRun, many_runs  # noqa: E402
 from page_hour import hour  # noqa: E402
 from page_served import A_SECOND, Figure, Server, appended, at_work, resident, serving  # noqa: E402
 
-STATIC = ROOT / "src" / "fedpareto" / "page" / "static"
+from browsing import program  # noqa: E402
+from made_runs import ALGORITHMS, MadeRun, many_runs  # noqa: E402
+
+STATIC = ROOT / "packages" / "page" / "src" / "fedpareto_page" / "static"
 TRIES = 3
 """The best of so many counts."""
 STEPS = 25

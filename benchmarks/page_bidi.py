@@ -20,8 +20,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from browsing import FRAMES, WATCH
 from websockets.sync.client import connect
+
+from browsing import FRAMES, WATCH
 
 PROGRAMS = ("firefox-esr", "firefox")
 PATIENCE = 120.0

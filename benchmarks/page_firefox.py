@@ -31,14 +31,14 @@ from fedpareto.moo.dominance import is_nondominated
 from fedpareto.record.reading import load
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "page")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "packages" / "page" / "tests")]
 
-from browsing import FRAMES  # noqa: E402
-from made_runs import ALGORITHMS, MadeRun, many_runs  # noqa: E402
+from page import LINES, POINTS, SEEN, STEPS, TRIES, address  # noqa: E402
 from page_bidi import Firefox  # noqa: E402
 from page_served import Figure, Server, serving  # noqa: E402
 
-from page import LINES, POINTS, SEEN, STEPS, TRIES, address  # noqa: E402
+from browsing import FRAMES  # noqa: E402
+from made_runs import ALGORITHMS, MadeRun, many_runs  # noqa: E402
 
 SCREENS = ("", "fronts", "rounds", "clients", "film", "attacks", "federation", "dial", "studies", "new")
 NAMES = ("cfl", "fedavg", "fedpref", "local")

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from page_served import A_SECOND, Figure, Server, appended, at_work, serving
+
 from browsing import program
 from made_runs import MadeRun
-from page_served import A_SECOND, Figure, Server, appended, at_work, serving
 
 KINDS = {"RssAnon": "its own", "RssShmem": "pictures of the screen", "RssFile": "the browser's program"}
 SETTLED = 30.0

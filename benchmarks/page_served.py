@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "page")]
-
-from made_runs import MadeRun  # noqa: E402
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "packages" / "page" / "tests")]
 
 from fedpareto.config.files import Lock  # noqa: E402
+from made_runs import MadeRun  # noqa: E402
 
 A_SECOND = 10
 """Lines that a live run appends."""

@@ -37,11 +37,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from engine import BATCH, LEARNER, ROWS, Tabular
 from images import Images, stacked
 from images import engine_for as images_engine
 from jax import lax
 
+from engine import BATCH, LEARNER, ROWS, Tabular
 from fedpareto.algorithms.averaging.fedavg import FedAvg
 from fedpareto.algorithms.personal.ditto import Ditto
 from fedpareto.contract.federation import Federation

@@ -18,9 +18,9 @@ import numpy as np
 
 from fedpareto.runs import runner
 from fedpareto.runs.loop import Experiment
-from fedpareto.space.missions.schemes import changed_to
 from fedpareto.spec import backends
 from fedpareto.spec.draft import Draft
+from fedpareto_space.missions.schemes import changed_to
 
 HOURS, ROUNDS, TRAINING = 72.0, 40, 600.0
 TARGETS = (0.7, 0.8, 0.85)

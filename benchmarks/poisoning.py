@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.campaigns import matrix as matrices
-from fedpareto.campaigns.matrix import Matrix
 from fedpareto.config.files import read_object, write_atomically
-from fedpareto.report.heat_map import heat_map, render
+from fedpareto_audit import matrix as matrices
+from fedpareto_audit.heat_map import heat_map, render
+from fedpareto_audit.matrix import Matrix
 
 SPEC = Path(__file__).parents[1] / "examples" / "matrix-poisoning.yaml"
 FEDERATIONS = {"1 of 5": (5, 0.2, "3,2"), "3 of 20": (20, 0.15, "12,8")}

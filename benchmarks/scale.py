@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from engine import LEARNER, Tabular
 
+from engine import LEARNER, Tabular
 from fedpareto.algorithms.averaging.fedavg import FedAvg
 from fedpareto.contract.federation import Federation
 from fedpareto.contract.messages import Message

@@ -39,8 +39,8 @@ from fedpareto.contract.problem import Objective
 from fedpareto.inputs.table import NUMBER, VALUE, Input, InputSchema
 from fedpareto.networks.mlp import MLP
 from fedpareto.record.servable import Card
-from fedpareto.serve import files
-from fedpareto.serve.models import AnyPreference
+from fedpareto_serve import files
+from fedpareto_serve.models import AnyPreference
 
 HIDDEN, OBJECTIVES = (64, 32), 2
 NUMBERS, VALUES = 6, (8, 16, 7, 15, 6, 5, 44)

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from fedpareto.networks.mlp import MLP
 from fedpareto.networks.resnet import ResNet18
 from fedpareto.problems.images_text.networks import CharacterLSTM, ImageNetwork, TextCNN
-from fedpareto.space.formats import nnef, onnx_files, runtimes
-from fedpareto.space.formats.network import Network
-from fedpareto.space.formats.tracing import traced
+from fedpareto_space.formats import nnef, onnx_files, runtimes
+from fedpareto_space.formats.network import Network
+from fedpareto_space.formats.tracing import traced
 
 ROWS = 2
 STREAM = torch.Generator().manual_seed(0)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from engine import LEARNER, ROWS, Tabular
-
 from fedpareto.algorithms.averaging.fedavg import FedAvg
 from fedpareto.clock.devices import Devices
 from fedpareto.clock.policy import Policy

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import fedpareto
-from fedpareto.page.comparison import write_comparison
+from fedpareto_page.comparison import write_comparison
 
 out = Path(mkdtemp(prefix="fedpareto-"))
 for name in ("local", "fedavg", "fedavg+ft", "fedpref"):

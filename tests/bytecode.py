@@ -23,7 +23,7 @@ def write_all() -> None:
     """Of all files, on all cores."""
     if sys.dont_write_bytecode or "fork" not in multiprocessing.get_all_start_methods():
         return
-    files = [path for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")]
+    files = [path for folder in ("packages", "tests") for path in (ROOT / folder).rglob("*.py")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Newer Pythons warn of threads.
         with multiprocessing.get_context("fork").Pool() as pool:

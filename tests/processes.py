@@ -43,7 +43,7 @@ COMMON = (
     "matplotlib.pyplot",
     "fedpareto.api",
     "fedpareto.runs.progress",
-    "fedpareto.page.comparison",
+    "fedpareto_page.comparison",
     "fedpareto.cli",
 )
 """What a fork had to import itself would take most of its time."""
@@ -51,14 +51,14 @@ FLOWER = (
     "flwr.superlink.cli",
     "flwr.supernode.cli",
     "flwr.cli.build",
-    "fedpareto.flower.engine.launch",
-    "fedpareto.flower.engine.screen",
-    "fedpareto.flower.backend",
-    "fedpareto.flower.deploy.node",
-    "fedpareto.flower.deploy.server",
+    "fedpareto_flower.engine.launch",
+    "fedpareto_flower.engine.screen",
+    "fedpareto_flower.backend",
+    "fedpareto_flower.deploy.node",
+    "fedpareto_flower.deploy.server",
 )
 """The same for a federation, in which the forks' children are forks, too."""
-PAGE = ("fedpareto.page.dial_worker", "fedpareto.page.figures", "fedpareto.page.form_worker")
+PAGE = ("fedpareto_page.dial_worker", "fedpareto_page.figures", "fedpareto_page.form_worker")
 """The same for the page, whose workers are forks, too."""
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 """Flower reads this when it is imported."""
@@ -168,7 +168,7 @@ class Command:
 
 def forked_children(replace: Callable[[object, str, object], None] = setattr) -> None:
     """From now on what this process starts by `Processes` comes from its nursery."""
-    from fedpareto.flower.engine.launch import Processes
+    from fedpareto_flower.engine.launch import Processes
 
     def begin(processes: Processes, command: Sequence[str], output: Path) -> Python:
         with output.open("ab") as log:
@@ -180,7 +180,7 @@ def forked_children(replace: Callable[[object, str, object], None] = setattr) ->
 
 def forked_workers(replace: Callable[[object, str, object], None] = setattr) -> None:
     """From now on the page's workers that this process starts come from its nursery."""
-    from fedpareto.page import worker
+    from fedpareto_page import worker
 
     def begin(self: worker.Worker) -> Python:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}

@@ -17,7 +17,7 @@ NAME = re.compile(r"`(test_\w+)::(test_\w+)`")
 @cache
 def shown_in(stem):
     """The tests in the file of this name."""
-    (path,) = (ROOT / "tests").rglob(f"{stem}.py")
+    (path,) = [*(ROOT / "tests").rglob(f"{stem}.py"), *ROOT.glob(f"packages/*/tests/**/{stem}.py")]
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 

@@ -84,26 +84,49 @@ def test_another_folder_day_user_and_language_give_the_same_hashes(here, tmp_pat
         USER="somebody",
     )
     assert (tmp_path / "sitecustomize.py.loaded").exists(), "the clock was another one"
-    assert len(hashes) == 2
+    assert len(hashes) == 2 * len(BUILD["packages"]()) == 16
     assert hashes == here[1]
 
 
 @pytest.mark.takes_long
 def test_the_archives_hold_the_time_of_the_commit_nobody_and_no_path_of_the_builder(here):
     out, _ = here
-    (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     second = BUILD["epoch"]()
-    with tarfile.open(sdist) as archive:
-        members = archive.getmembers()
-        content = [archive.extractfile(member).read() for member in members if member.isfile()]
-    assert [member.name for member in members] == sorted(member.name for member in members)
-    assert {(member.mtime, member.uid, member.gid, member.uname, member.gname) for member in members} == {
-        (second, 0, 0, "", "")
-    }
-    assert {member.mode for member in members} == {0o644, 0o755}
-    with zipfile.ZipFile(wheel) as archive:
-        entries = archive.infolist()
-        content += [archive.read(entry) for entry in entries]
-    assert {entry.date_time for entry in entries} == {time.gmtime(second - second % 2)[:6]}
-    assert {entry.external_attr >> 16 & 0o777 for entry in entries} <= {0o644, 0o664}
+    content = []
+    for sdist in out.glob("*.tar.gz"):
+        with tarfile.open(sdist) as archive:
+            members = archive.getmembers()
+            content += [archive.extractfile(member).read() for member in members if member.isfile()]
+        assert [member.name for member in members] == sorted(member.name for member in members)
+        assert {(member.mtime, member.uid, member.gid, member.uname, member.gname) for member in members} == {
+            (second, 0, 0, "", "")
+        }
+        assert {member.mode for member in members} == {0o644, 0o755}
+    for wheel in out.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            entries = archive.infolist()
+            content += [archive.read(entry) for entry in entries]
+        assert {entry.date_time for entry in entries} == {time.gmtime(second - second % 2)[:6]}
+        assert {entry.external_attr >> 16 & 0o777 for entry in entries} <= {0o644, 0o664}
     assert not [text for text in content if str(ROOT).encode() in text]
+
+
+@pytest.mark.takes_long
+def test_an_archive_holds_its_package_with_readme_and_licence_and_nothing_else(here):
+    """No tests, and nothing of another package."""
+    out, _ = here
+    for package in BUILD["packages"]():
+        folder = ROOT / package
+        tracked = {name.removeprefix(f"{package}/") for name in BUILD["sources"]() if name.startswith(f"{package}/")}
+        (source,) = {name.split("/")[1] for name in tracked if name.startswith("src/")}
+        (sdist,), (wheel,) = out.glob(f"{source}-*.tar.gz"), out.glob(f"{source}-*.whl")
+        with tarfile.open(sdist) as archive:
+            names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+            licence = archive.extractfile(f"{sdist.name.removesuffix('.tar.gz')}/LICENSE").read()
+        assert licence == (ROOT / "LICENSE").read_bytes() == (folder / "LICENSE").read_bytes()
+        made = {name for name in names - tracked if name not in ("PKG-INFO", "setup.cfg") and ".egg-info/" not in name}
+        assert (tracked - names, made) == (set(), set())
+        with zipfile.ZipFile(wheel) as archive:
+            names = set(archive.namelist())
+        modules = {name for name in names if ".dist-info/" not in name}
+        assert modules == {name.removeprefix("src/") for name in tracked if name.startswith("src/")}

@@ -112,10 +112,16 @@ def test_the_bill_of_materials_follows_the_schema_and_is_complete(bill):
         (files,) = part["externalReferences"]
         assert [entry["content"] for entry in files["hashes"]] == hashes[name] != []
     assert {parts[name]["scope"] for name in ("torch", "moocore", "numpy")} == {"required"}
-    assert {parts[name]["scope"] for name in ("flwr", "cryptography", "nvidia-cudnn-cu13")} == {"optional"}
-    assert {parts[name]["scope"] for name in ("pytest", "codespell", "mkdocs")} == {"excluded"}
+    optional = ("flwr", "cryptography", "nvidia-cudnn-cu13", "pandas", "matplotlib", "sgp4", "onnx", "ray")
+    assert {parts[name]["scope"] for name in optional} == {"optional"}
+    assert {parts[name]["scope"] for name in ("pytest", "codespell", "mkdocs", "jax")} == {"excluded"}
     needs = {entry["ref"]: entry.get("dependsOn", []) for entry in document["dependencies"]}
     assert parts["numpy"]["purl"] in needs[parts["pandas"]["purl"]]
+    core = document["metadata"]["component"]
+    ours = {part["name"]: part["purl"] for part in (core, *core["components"])}
+    assert ours.keys() == SBOM["PROJECTS"].keys()
+    assert ours["fedpareto"] in needs[ours["fedpareto-page"]]
+    assert {parts[name]["purl"] for name in ("fastapi", "onnx")} <= set(needs[ours["fedpareto-serve"]])
     assert parts["nvidia-cudnn-cu13"]["purl"] in needs or "nvidia-cudnn-cu13" not in SBOM["installed"]()
     assert JsonV1Dot6(SBOM["bill"](PINS, 0)).output_as_string(indent=2) == bill, "the same twice"
 
@@ -157,12 +163,16 @@ def test_a_release_passes_as_it_was_signed_and_in_no_other_form(bill, tmp_path):
     signers.write_text(f'release namespaces="{RELEASE["NAMESPACE"]}" {public}', encoding="utf-8")
     folder = tmp_path / "dist"
     folder.mkdir()
-    content = {"p-1.whl": b"wheel", "p-1.tar.gz": b"sdist", "p-1.cdx.json": bill.encode()}
+    projects = sorted(RELEASE["projects"]())
+    assert len(projects) == 8
+    archives = {f"{name}-1{ending}": name.encode() for name in projects for ending in ("-py3-none-any.whl", ".tar.gz")}
+    content = {**archives, "fedpareto-1.cdx.json": bill.encode()}
+    wheel = "fedpareto_space-1-py3-none-any.whl"
 
-    def renewed(key=ours):
+    def renewed(files=content, key=ours):
         for path in folder.iterdir():
             path.unlink()
-        for name, value in content.items():
+        for name, value in files.items():
             (folder / name).write_bytes(value)
         RELEASE["sign"](folder, key)
 
@@ -176,25 +186,29 @@ def test_a_release_passes_as_it_was_signed_and_in_no_other_form(bill, tmp_path):
     renewed()
     assert checked() == ("release", sorted(content))
     for spoil, complaint in [
-        (lambda: (folder / "p-1.whl").write_bytes(b"other"), "p-1.whl is not the file that was signed"),
-        ((folder / "p-1.whl").unlink, "p-1.whl is missing"),
+        (lambda: (folder / wheel).write_bytes(b"other"), f"{wheel} is not the file that was signed"),
+        ((folder / wheel).unlink, f"{wheel} is missing"),
         (lambda: (folder / "more.whl").write_bytes(b""), "more.whl is not in SHA256SUMS"),
         (lambda: (folder / "SHA256SUMS").write_text("", encoding="utf-8"), "does not fit"),
         ((folder / "SHA256SUMS.sig").unlink, "SHA256SUMS.sig is missing"),
-        (lambda: renewed(foreign), "by nobody in signers"),
+        (lambda: renewed(key=foreign), "by nobody in signers"),
     ]:
         renewed()
         spoil()
         with pytest.raises(RELEASE["Refusal"], match=complaint):
             checked()
-    content["p-1.cdx.json"] = b"{}"
-    renewed()
-    with pytest.raises(RELEASE["Refusal"], match=r"p-1\.cdx\.json: not CycloneDX"):
-        checked()
-    del content["p-1.cdx.json"]
-    renewed()
-    with pytest.raises(RELEASE["Refusal"], match="one file"):
-        checked()
+    for change, complaint in [
+        ({"fedpareto-1.cdx.json": b"{}"}, r"fedpareto-1\.cdx\.json: not CycloneDX"),
+        ({"fedpareto-1.cdx.json": None}, "one file"),
+        ({"other.cdx.json": b"{}"}, "one file"),
+        ({wheel: None}, r"one file \*\.whl of each package"),
+        ({"fedpareto_space-1.tar.gz": None}, r"one file \*\.tar\.gz of each package"),
+        ({"fedpareto_space-2-py3-none-any.whl": b""}, r"one file \*\.whl of each package"),
+        ({wheel: None, "fedpareto_space-2-py3-none-any.whl": b""}, "not of one version"),
+    ]:
+        renewed({name: value for name, value in (content | change).items() if value is not None})
+        with pytest.raises(RELEASE["Refusal"], match=complaint):
+            checked()
 
 
 @needs_openssh

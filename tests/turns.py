@@ -17,10 +17,10 @@ SLOW = (
     "page",
     "test_session_processes.py",
     "test_conformance.py",
-    "tuning",
+    "campaigns",
     "test_kill.py",
     "test_flower_engine.py",
-    "serving",
+    "serve",
     "deploy",
     "learners",
 )
@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.partition("::")[0]
             if file.endswith("test_documents.py"):
                 return nodeid
-            return next((folder for folder in ("flower", "ray") if f"/{folder}/" in file), file)
+            return next((folder for folder in ("flower/tests/engine", "ray/tests") if f"/{folder}/" in file), file)
 
     config.option.loadscopereorder = False
     return ByFixtures(config, log)

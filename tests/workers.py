@@ -32,7 +32,13 @@ def imported_by(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         path = Path(argument.partition("::")[0])
         files |= set(path.rglob("*.py")) if path.is_dir() else {path}
-    own = {path.stem for path in Path(__file__).parent.rglob("*.py")}
+    root = Path(__file__).parents[1]
+    own = {
+        path.stem
+        for place in ("tests", "tools", "packages/*/tests")
+        for top in root.glob(place)
+        for path in top.rglob("*.py")
+    }
     found = {name for path in files for name in IMPORTS.findall(path.read_text(encoding="utf-8"))}
     return sorted(name for name in found if name.partition(".")[0] not in own)
 

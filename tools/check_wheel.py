@@ -1,4 +1,7 @@
-"""Install the wheel in a new environment, with core dependencies only, and use it as a newcomer would.
+"""Install the core's wheel in a new environment, with core dependencies only, and use it as a newcomer would.
+
+Then the same with the wheels and extras that `make demo` has. What is not installed has to say so in a line. Looks into
+the wheels of all packages before that.
 
     python tools/check_wheel.py --python python3.12
     python tools/check_wheel.py --python python3.11 --resolution lowest-direct
@@ -15,88 +18,100 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+DIST = ROOT / "dist"
+UV = [sys.executable, "-m", "uv"]
+DATA = (".toml", ".json", ".js", ".css", ".html")
+"""How the files end that are no code, but that the code reads."""
 SHORT = ["--clients", "4", "--rounds", "2", "--quiet"]
 TABLE = "age,income,gender,hired\n" + "".join(
     f"{20 + row % 40},{1000 + 37 * row % 900},{'fm'[row % 2]},{int(row * 7 % 10 > 4)}\n" for row in range(160)
 )
-STEPS = [
-    ["--version"],
-    ["demo", "--seeds", "1"],
-    ["run", "fedpref", *SHORT],
-    [
-        "run",
-        "praffl",
-        "--csv",
-        "people.csv",
-        "--label",
-        "hired",
-        "--sensitive",
-        "gender",
-        "--out",
-        "runs/people",
-        *SHORT,
-    ],
-    ["run", "fedavg", *SHORT],
-    ["show", "runs/fedpref-synthetic"],
-    ["compare", "runs/fedpref-synthetic", "runs/fedavg-synthetic", "--out", "runs/comparison"],
-    [
-        "predict",
-        "runs/people",
-        "--client",
-        "0",
-        "--preference",
-        "0.7,0.3",
-        "--input",
-        "people.csv",
-        "--out",
-        "answers.csv",
-    ],
-    ["run", "fedavg", "--engine", "flower-local", *SHORT],
+PEOPLE = ["run", "praffl", "--csv", "people.csv", "--label", "hired", "--sensitive", "gender", "--out", "runs/people"]
+PREDICT = ["predict", "runs/people", "--client", "0", "--preference", "0.7,0.3", "--input", "people.csv"]
+ALONE = [
+    (["--version"], None),
+    (["algorithms"], None),
+    (["run", "fedpref", *SHORT], None),
+    (["run", "fedavg", "--problem", "convex", *SHORT], None),
+    (["run", "fedavg", *SHORT], None),
+    (["show", "runs/fedpref-synthetic"], None),
+    ([*PEOPLE, *SHORT], "tables"),
+    (PREDICT, "serve"),
+    (["compare", "runs/fedpref-synthetic", "runs/fedavg-synthetic", "--out", "runs/comparison"], "page"),
+    (["demo", "--seeds", "1"], "plots"),
+    (["run", "fedavg", "--engine", "flower-local", *SHORT], "flower"),
 ]
-"""What is typed, in this order; the last one has to say in a line which extra it wants."""
+"""What is typed where the core is alone, in this order, and the extra that a line has to name where it is missing."""
+MORE = ("tables", "plots", "serve", "page")
+"""The extras that are then added, as `make demo` has them; the last two are packages of ours."""
+TOGETHER = [
+    (["demo", "--seeds", "1"], None),
+    ([*PEOPLE, *SHORT], None),
+    ([*PREDICT, "--out", "answers.csv"], None),
+    (["compare", "runs/fedpref-synthetic", "runs/fedavg-synthetic", "--out", "runs/comparison"], None),
+    (["page", "--help"], None),
+]
+"""What is typed with these."""
+
+
+def folder_of(wheel: Path) -> Path:
+    """The sources of a wheel."""
+    (found,) = ROOT.glob(f"packages/*/src/{wheel.name.partition('-')[0]}")
+    return found
 
 
 def check_contents(wheel: Path) -> None:
-    """The types' marker, the licence and the published numbers are in it, tests are not."""
+    """The types' marker, the licence, the entry points and all data are in it, tests are not."""
     names = zipfile.ZipFile(wheel).namelist()
-    wanted = {"py.typed": "fedpareto/py.typed", "the licence": "licenses/LICENSE", "a command": "entry_points.txt"}
-    data = [path.relative_to(ROOT / "src").as_posix() for path in ROOT.glob("src/fedpareto/**/*.toml")]
-    wanted |= dict(zip(data, data, strict=True))
-    for what, ending in wanted.items():
+    source = folder_of(wheel)
+    data = [path.relative_to(source.parent).as_posix() for path in source.rglob("*") if path.suffix in DATA]
+    for ending in (f"{source.name}/py.typed", "licenses/LICENSE", "entry_points.txt", *data):
         if not any(name.endswith(ending) for name in names):
-            sys.exit(f"{wheel.name} lacks {what}")
-    strangers = [name for name in names if not name.startswith(("fedpareto/", "fedpareto-"))]
+            sys.exit(f"{wheel.name} lacks {ending}")
+    strangers = [name for name in names if not name.startswith((f"{source.name}/", f"{source.name}-"))]
     if strangers:
         sys.exit(f"{wheel.name} holds what is not the package: {', '.join(strangers[:5])}")
 
 
-def install(wheel: Path, python: str, folder: Path, options: list[str]) -> Path:
-    """A new environment with the wheel; its folder of commands."""
-    uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "--quiet", "--python", python, str(folder)], check=True)
-    commands = folder / ("Scripts" if os.name == "nt" else "bin")
-    subprocess.run([*uv, "pip", "install", "--python", str(folder), str(wheel), *options], check=True)
-    return commands
+def environment(python: str, folder: Path) -> Path:
+    """A new, empty environment; its folder of commands."""
+    subprocess.run([*UV, "venv", "--quiet", "--python", python, str(folder)], check=True)
+    return folder / ("Scripts" if os.name == "nt" else "bin")
 
 
-def use(commands: Path, folder: Path) -> None:
-    """Every step in an empty folder, without this checkout on the path."""
-    (folder / "people.csv").write_text(TABLE, encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    for step in STEPS:
+def install(what: Iterable[Path | str], folder: Path, options: Sequence[str]) -> None:
+    """Add wheels with what they need."""
+    subprocess.run([*UV, "pip", "install", "--python", str(folder), *map(str, what), *options], check=True)
+
+
+def use(commands: Path, folder: Path, steps: Iterable[tuple[list[str], str | None]]) -> None:
+    """Every step, without this checkout on the path."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for step, missing in steps:
         print("$ fedpareto", *step, flush=True)
         done = subprocess.run(
-            [commands / "fedpareto", *step], cwd=folder, env=environment, capture_output=True, text=True, check=False
+            [commands / "fedpareto", *step], cwd=folder, env=variables, capture_output=True, text=True, check=False
         )
-        refused = step is STEPS[-1]
         output = (done.stdout + done.stderr).strip()
-        if refused and not (done.returncode == 2 and "fedpareto[flower]" in output and "Traceback" not in output):
-            sys.exit(f"this had to name the extra that is missing:\n{output}")
-        if not refused and done.returncode:
-            sys.exit(f"exit code {done.returncode}:\n{output}")
+        if missing is None:
+            if done.returncode:
+                sys.exit(f"exit code {done.returncode}:\n{output}")
+        elif done.returncode != 2 or "Traceback" in output or not names_missing(output, missing):
+            sys.exit(f"this had to name what is missing, fedpareto[{missing}], in a line:\n{output}")
+
+
+def names_missing(output: str, extra: str) -> bool:
+    """Whether the last line says what to install: the extra, or our package of that name."""
+    last = output.rpartition("\n")[2]
+    return f"fedpareto[{extra}]" in last or f"fedpareto-{extra}" in last
+
+
+def check_answers(folder: Path) -> None:
+    """`predict` gave one for each row of the table."""
     answers = (folder / "answers.csv").read_text(encoding="utf-8").splitlines()
     if len(answers) != len(TABLE.splitlines()):
         sys.exit(f"predict wrote {len(answers)} lines for {len(TABLE.splitlines())}")
@@ -107,14 +122,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default="python3", help="whose environment")
     known, options = parser.parse_known_args()
-    (wheel,) = (ROOT / "dist").glob("*.whl")
-    check_contents(wheel)
+    for wheel in sorted(DIST.glob("*.whl")):
+        check_contents(wheel)
+    (core,) = DIST.glob("fedpareto-*.whl")
     with tempfile.TemporaryDirectory() as scratch:
-        commands = install(wheel, known.python, Path(scratch) / "environment", options)
-        work = Path(scratch) / "work"
+        folder, work = Path(scratch) / "environment", Path(scratch) / "work"
         work.mkdir()
-        use(commands, work)
-    print(f"{wheel.name} works on {known.python} with core dependencies only")
+        (work / "people.csv").write_text(TABLE, encoding="utf-8")
+        commands = environment(known.python, folder)
+        install([core], folder, options)
+        use(commands, work, ALONE)
+        print(f"{core.name} works on {known.python} with core dependencies only")
+        ours = [wheel for extra in MORE for wheel in DIST.glob(f"fedpareto_{extra}-*.whl")]
+        install([f"fedpareto[{','.join(MORE)}] @ {core.absolute().as_uri()}", *ours], folder, options)
+        use(commands, work, TOGETHER)
+        check_answers(work)
+    print(f"{core.name} works on {known.python} with {', '.join(MORE)}")
 
 
 if __name__ == "__main__":

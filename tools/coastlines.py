@@ -11,7 +11,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-OUT = Path(__file__).parents[1] / "src/fedpareto/space/report/coastlines.json"
+OUT = Path(__file__).parents[1] / "packages/space/src/fedpareto_space/report/coastlines.json"
 TOLERANCE = 0.3
 """Degrees by which a simplified line may be off: less than a pixel of a map as wide as a page."""
 SMALLEST = 0.6

@@ -61,7 +61,7 @@ def images(folder: Path) -> list[Reader]:
     """What `predict --input` reads."""
     from PIL import Image
 
-    from fedpareto.serve import images
+    from fedpareto_serve import images
 
     def written(write: Callable[[io.BytesIO], object]) -> bytes:
         buffer = io.BytesIO()
@@ -139,7 +139,7 @@ def data_sets(folder: Path) -> list[Reader]:
 
 def readers(folder: Path) -> list[Reader]:
     """All of them."""
-    from fedpareto.space.session.keeping import Saved
+    from fedpareto_space.session.keeping import Saved
 
     saved = Saved({"round": 1, "terms": "00"}, {"model": np.ones(5, np.float32)})
     kept = Reader("saved sessions", (saved.to_bytes(),), of_saved, lambda one: Saved.from_bytes(one, "a file").values)

@@ -38,10 +38,10 @@ def of_fixed(draw: random.Random, content: bytes) -> bytes:
 def of_node(folder: Path) -> list[Reader]:
     """Of a node: what it reads of its own folder and of its operator."""
     from fedpareto.engines.single import Task
-    from fedpareto.flower.deploy import certificates
-    from fedpareto.flower.deploy.layout import Deployment, NodeFolder
-    from fedpareto.flower.deploy.node import _progress, read_preference
-    from fedpareto.flower.engine.private import Ledger
+    from fedpareto_flower.deploy import certificates
+    from fedpareto_flower.deploy.layout import Deployment, NodeFolder
+    from fedpareto_flower.deploy.node import _progress, read_preference
+    from fedpareto_flower.engine.private import Ledger
 
     deployment = Deployment.open(folder / "federation")
     node = deployment.node(0)
@@ -71,16 +71,16 @@ def of_node(folder: Path) -> list[Reader]:
 
 
 def _public(deployment: Any) -> object:
-    from fedpareto.flower.deploy import certificates
+    from fedpareto_flower.deploy import certificates
 
     return certificates.load_public(deployment.public_key(0))
 
 
 def of_page(folder: Path) -> list[Reader]:
     """Of the page: what is no run, its token, and the frames that it sends."""
-    from fedpareto.campaigns import matrix
-    from fedpareto.page import form, form_worker, frames, queries, tokens
-    from fedpareto.page.watch import Shelf
+    from fedpareto_audit import matrix
+    from fedpareto_page import form, form_worker, frames, queries, tokens
+    from fedpareto_page.watch import Shelf
 
     spec, made, token = folder / "matrix.yaml", folder / "matrices" / "m", folder / "page.token"
     spec.write_text(MATRIX)
@@ -140,7 +140,7 @@ def of_page(folder: Path) -> list[Reader]:
 
 def _choices() -> tuple[bytes, ...]:
     """A choice of every algorithm and of every problem, with all parameters as they are."""
-    from fedpareto.page import form_worker
+    from fedpareto_page import form_worker
 
     found, choices = form_worker.form(), []
     sections = {one["name"]: one["parameters"] for one in found["sections"]}
@@ -177,9 +177,9 @@ def of_frame(draw: random.Random, content: bytes) -> bytes:
 
 def of_agreements(folder: Path) -> list[Reader]:
     """Of space links: an agreement as a file, and a message in one."""
-    from fedpareto.space.cli import app, simulate
-    from fedpareto.space.wire import golden
-    from fedpareto.space.wire.messages import encode
+    from fedpareto_space.cli import app, simulate
+    from fedpareto_space.wire import golden
+    from fedpareto_space.wire.messages import encode
 
     path = folder / "agreement"
     accept = encode(golden.every()["accept"])

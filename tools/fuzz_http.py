@@ -175,8 +175,8 @@ async def asked(app: Any, scope: dict[str, Any], found: Parsed) -> int | None:
 
 def service(folder: Path) -> Reader:
     """Of `fedpareto serve`."""
-    from fedpareto.serve import runs
-    from fedpareto.serve.service import app_of
+    from fedpareto_serve import runs
+    from fedpareto_serve.service import app_of
 
     source = runs.load(folder / "run")
     columns = source.conditioned(source.clients[0]).card.inputs.columns
@@ -194,9 +194,9 @@ def service(folder: Path) -> Reader:
 
 def page(folder: Path) -> Reader:
     """Of `fedpareto page`, whose helpers answer in this process."""
-    from fedpareto.page import app
-    from fedpareto.page.watch import Shelf
-    from fedpareto.page.worker import Worker
+    from fedpareto_page import app
+    from fedpareto_page.watch import Shelf
+    from fedpareto_page.worker import Worker
 
     def ask(self: Worker, name: str, payload: Any = None) -> Any:
         module, _, function = self.target.partition(":")
@@ -236,7 +236,7 @@ def page(folder: Path) -> Reader:
 
 def _ours() -> tuple[str, str]:
     """The header by which the page's own scripts are known."""
-    from fedpareto.page.access import OURS
+    from fedpareto_page.access import OURS
 
     return OURS[0].replace("-", "_"), OURS[1]
 
@@ -246,9 +246,9 @@ def _ours() -> tuple[str, str]:
 
 def gate(folder: Path) -> Reader:
     """Of a federation, with and without keys; nobody is behind it."""
-    from fedpareto.flower.deploy import certificates
-    from fedpareto.flower.deploy import flower_proxy as gates
-    from fedpareto.flower.deploy.layout import Deployment
+    from fedpareto_flower.deploy import certificates
+    from fedpareto_flower.deploy import flower_proxy as gates
+    from fedpareto_flower.deploy.layout import Deployment
 
     endless = dict.fromkeys(gates.PACE, (1e12, 1e12))
     deployment = Deployment.open(folder / "federation")
@@ -294,8 +294,8 @@ def gate(folder: Path) -> Reader:
 
 def answers(folder: Path) -> Reader:
     """What a node is told at the gate's address."""
-    from fedpareto.flower.deploy import server_client
-    from fedpareto.flower.deploy.layout import NodeFolder
+    from fedpareto_flower.deploy import server_client
+    from fedpareto_flower.deploy.layout import NodeFolder
 
     node = folder / "federation" / "node-0"
     path = node / "node.json"

@@ -11,10 +11,10 @@ from fuzz_mutations import of_bytes
 from fuzz_readers import Reader
 from fuzz_space import ODD
 
-from fedpareto.space.links import bundles
-from fedpareto.space.links.cfdp import Entity
-from fedpareto.space.links.frames import Deframer, Framer
-from fedpareto.space.links.pdus import (
+from fedpareto_space.links import bundles
+from fedpareto_space.links.cfdp import Entity
+from fedpareto_space.links.frames import Deframer, Framer
+from fedpareto_space.links.pdus import (
     Ack,
     Condition,
     Directive,
@@ -31,8 +31,8 @@ from fedpareto.space.links.pdus import (
     decode,
     encode,
 )
-from fedpareto.space.links.refusal import Refused
-from fedpareto.space.wire import cbor
+from fedpareto_space.links.refusal import Refused
+from fedpareto_space.wire import cbor
 
 PDUS = tuple(
     encode(header, pdu)

@@ -16,9 +16,9 @@ from fuzz_readers import Reader, file_reader
 from fedpareto.config.errors import UserError
 from fedpareto.contract.messages import Failure
 from fedpareto.engines.single import Reply, Task
-from fedpareto.flower.engine import packing, wire
-from fedpareto.flower.engine.private import Moment, PrivateStore
-from fedpareto.flower.engine.wire import Answer, Envelope, Hello, Job, Result
+from fedpareto_flower.engine import packing, wire
+from fedpareto_flower.engine.private import Moment, PrivateStore
+from fedpareto_flower.engine.wire import Answer, Envelope, Hello, Job, Result
 
 DECODE = {"envelope": wire.decode_envelope, "answer": wire.decode_answer, "hello": wire.decode_hello}
 

@@ -13,9 +13,9 @@ import torch
 from fuzz_mutations import of_bytes
 from fuzz_readers import Reader
 
-from fedpareto.space.formats import nnef, nnef_tensor, onnx_files
-from fedpareto.space.formats.graph import Graph, Step
-from fedpareto.space.formats.running import Model
+from fedpareto_space.formats import nnef, nnef_tensor, onnx_files
+from fedpareto_space.formats.graph import Graph, Step
+from fedpareto_space.formats.running import Model
 
 ODD = ("-1", "0", "1.5", "1e40", "99999999999999999999", "'../x'", "true", "[1, [2, [3, [4]]]]", "x", "(1, 2)", "")
 GRAPH = Graph(

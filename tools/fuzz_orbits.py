@@ -9,13 +9,13 @@ from pathlib import Path
 from fuzz_mutations import of_bytes
 from fuzz_readers import Reader
 
-from fedpareto.space.orbits import ion
-from fedpareto.space.orbits.earth import DAY, J2000
-from fedpareto.space.orbits.listing import ends, services, windows
-from fedpareto.space.orbits.routes import Router
-from fedpareto.space.orbits.sights import eclipses, over_stations
-from fedpareto.space.orbits.stations import stations
-from fedpareto.space.orbits.tle import LINE, parse_tle
+from fedpareto_space.orbits import ion
+from fedpareto_space.orbits.earth import DAY, J2000
+from fedpareto_space.orbits.listing import ends, services, windows
+from fedpareto_space.orbits.routes import Router
+from fedpareto_space.orbits.sights import eclipses, over_stations
+from fedpareto_space.orbits.stations import stations
+from fedpareto_space.orbits.tle import LINE, parse_tle
 
 PLAN = b"""# node 1 is sat-1-1
 1 1 ''

@@ -131,8 +131,8 @@ def file_reader(path: Path, name: str, mutate: Mutate, read: Callable[[], object
 
 def _of_missions(folder: Path) -> list[Reader]:
     from fedpareto.runs import runner
-    from fedpareto.space.report import mission, mission_page
     from fedpareto.spec.draft import Draft
+    from fedpareto_space.report import mission, mission_page
 
     run = folder / "mission"
     engine = {"name": "mission", "shell": "2/1/0", "stations": ["svalbard"], "threads": 1, "chunk": 4}
@@ -199,7 +199,7 @@ def _of_runs(folder: Path) -> list[Reader]:
 
 def _of_pages(folder: Path) -> list[Reader]:
     """What the page shows of a folder: a damaged one is an entry with its error, never a page that fails."""
-    from fedpareto.page import queries, saved, watch
+    from fedpareto_page import queries, saved, watch
 
     run = small_run(folder / "shown", "fedpref")
 
@@ -223,7 +223,7 @@ def _of_pages(folder: Path) -> list[Reader]:
 
 def _predicted(path: Path) -> object:
     """What `predict` and `/front` do with a run or a model."""
-    from fedpareto.serve import predictions, runs
+    from fedpareto_serve import predictions, runs
 
     source = runs.load(path)
     model = source.conditioned(source.clients[0] if isinstance(source, runs.SavedRun) else None)
@@ -236,7 +236,7 @@ def _predicted(path: Path) -> object:
 
 def _of_models(folder: Path) -> list[Reader]:
     from fedpareto.algorithms.fronts.praffl import PraFFL
-    from fedpareto.serve import files, runs
+    from fedpareto_serve import files, runs
 
     conditioned = small_run(folder / "praffl", PraFFL(body_epochs=1, head_epochs=1, sampled=2, hypernetwork=(4, 4)))
     whole = []
@@ -255,12 +255,12 @@ def _of_models(folder: Path) -> list[Reader]:
 def _of_deployments(folder: Path) -> list[Reader]:
     import pandas
 
-    from fedpareto.flower.deploy import certificates, health
-    from fedpareto.flower.deploy.create import create
-    from fedpareto.flower.deploy.layout import Deployment, NodeFolder
-    from fedpareto.flower.deploy.status import NodeStatus, ServerStatus
     from fedpareto.problems.fairness.schema import TableSchema
     from fedpareto.spec.draft import Draft
+    from fedpareto_flower.deploy import certificates, health
+    from fedpareto_flower.deploy.create import create
+    from fedpareto_flower.deploy.layout import Deployment, NodeFolder
+    from fedpareto_flower.deploy.status import NodeStatus, ServerStatus
 
     random_numbers = np.random.default_rng(0)
     frame = pandas.DataFrame(
@@ -337,8 +337,8 @@ def _of_tables(folder: Path) -> list[Reader]:
     from fedpareto.clock.devices import Devices
     from fedpareto.inputs.table import Input, InputSchema
     from fedpareto.problems.fairness.sources import Source
-    from fedpareto.serve import runs, tables
-    from fedpareto.serve.predictions import predict
+    from fedpareto_serve import runs, tables
+    from fedpareto_serve.predictions import predict
 
     content = TABLE.encode()
     csv_file = folder / "table.csv"

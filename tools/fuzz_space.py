@@ -17,11 +17,11 @@ from fuzz_mutations import of_bytes, of_yaml
 from fuzz_readers import Reader
 
 from fedpareto.codecs import Codec
-from fedpareto.space.wire import cbor, golden, payload
-from fedpareto.space.wire.messages import Extension, Offer, decode, encode
-from fedpareto.space.wire.negotiation import Capabilities, negotiate, offer_of
-from fedpareto.space.wire.terms import ROWS
 from fedpareto.spec import yaml_file
+from fedpareto_space.wire import cbor, golden, payload
+from fedpareto_space.wire.messages import Extension, Offer, decode, encode
+from fedpareto_space.wire.negotiation import Capabilities, negotiate, offer_of
+from fedpareto_space.wire.terms import ROWS
 
 ODD: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 7, 23, 24, 255, 256, 2**32 - 1, 2**32, 2**63, 2**64 - 1, -(2**64)),

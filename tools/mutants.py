@@ -1,7 +1,7 @@
 """Change one thing in the code, and see whether a test notices: what share of such mutants is caught.
 
     make mutants N=300 SEED=7 JOBS=16 ROOM=algorithms
-    python tools/mutants.py --number 60 --only src/fedpareto/moo/robust.py --map map.json
+    python tools/mutants.py --number 60 --only packages/fedpareto/src/fedpareto/moo/robust.py --map map.json
     python tools/mutants.py --patches FOLDER --jobs 16 --map map.json
 
 Every test runs once first, in the code as it is: which lines it executes, and its CPU time, are the map. A mutant is
@@ -10,8 +10,8 @@ changed module is compiled instead of the file, so nothing is written or install
 be imported, or takes ten times the CPU time is caught. Controls are forks of the same kind without a change: if one
 of them fails, the share says nothing, and the exit code is 1. Survivors are in --json; tools/equivalents.json lists
 those that change nothing that can be observed, each with its reason: they do not count. Faults that somebody has
-planted, as FOLDER/*.patch (`git diff src`), are judged in the same way. Tests that fail as the code is, or need what is
-not installed, are left out, and named. With --seconds what is not done by then does not count.
+planted, as FOLDER/*.patch (`git diff packages`), are judged in the same way. Tests that fail as the code is, or need
+what is not installed, are left out, and named. With --seconds what is not done by then does not count.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from mutations import mutated, mutations
 from patches import DoesNotApply, patched
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src" / "fedpareto"
+SOURCE = ROOT / "packages" / "fedpareto" / "src" / "fedpareto"
 ROOMS = {
     "algorithms": "algorithms/**/*.py",
     "moo": "moo/*.py",
@@ -47,9 +47,11 @@ ROOMS = {
     "comparison": "report/comparison*.py moo/intervals.py report/gains.py",
 }
 """The files of each; a file of several belongs to the last."""
-FOLDERS = ("algorithms", "moo", "trust", "report", "testing", "learners", "tuning", "core", "experiments")
-FILES = ("engines/test_local_engine.py", "engines/test_dishonest_replies.py")
-TESTS = [f"tests/{name}" for name in (*FOLDERS, *FILES)]
+FOLDERS = (
+    *("algorithms", "campaigns", "contract", "learners", "moo", "record", "report", "runs", "spec", "testing", "trust"),
+    *("engines/test_local_engine.py", "engines/test_dishonest_replies.py"),
+)
+TESTS = [f"packages/fedpareto/tests/{name}" for name in FOLDERS]
 """Those that concern the rooms, and need neither other machines nor a browser."""
 FIRST, MOST = 3.0, 40.0
 """CPU seconds of tests that meet a mutant at first, and in all: what would take longer is left out."""

@@ -32,7 +32,12 @@ def patched(patch: str, root: Path) -> dict[Path, Patched]:
     found = {}
     for name, hunks in _files(patch.splitlines()):
         path = (root / name).resolve()
-        if not path.is_relative_to(root / "src") or path.suffix != ".py" or not path.exists():
+        if (
+            not path.is_relative_to(root)
+            or "src" not in path.relative_to(root).parts
+            or path.suffix != ".py"
+            or not path.exists()
+        ):
             raise DoesNotApply(f"{name} is no Python file under src")
         before = path.read_text(encoding="utf-8")
         lines, touched, moved = before.splitlines(), set[int](), 0

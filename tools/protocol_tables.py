@@ -16,17 +16,17 @@ from pathlib import Path
 
 from fedpareto.config.source import field_docs
 from fedpareto.contract import registry
-from fedpareto.space.session.agreement import terms_of
-from fedpareto.space.wire import golden, rows
-from fedpareto.space.wire.kinds import Kind, Later, Many, Maybe, Word, spelled
-from fedpareto.space.wire.manifest import Dtype, Manifest, Tensor
-from fedpareto.space.wire.messages import MESSAGES, Extension, encode
-from fedpareto.space.wire.refusals import Refusal
-from fedpareto.space.wire.schema import OneOf, Record, Struct, entries
-from fedpareto.space.wire.terms import ROWS, Row
-from fedpareto.space.wire.vocabulary import FaultKind, Outcome, Reason, Role, Type
 from fedpareto.spec.draft import Draft
 from fedpareto.spec.settings import settings_of
+from fedpareto_space.session.agreement import terms_of
+from fedpareto_space.wire import golden, rows
+from fedpareto_space.wire.kinds import Kind, Later, Many, Maybe, Word, spelled
+from fedpareto_space.wire.manifest import Dtype, Manifest, Tensor
+from fedpareto_space.wire.messages import MESSAGES, Extension, encode
+from fedpareto_space.wire.refusals import Refusal
+from fedpareto_space.wire.schema import OneOf, Record, Struct, entries
+from fedpareto_space.wire.terms import ROWS, Row
+from fedpareto_space.wire.vocabulary import FaultKind, Outcome, Reason, Role, Type
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "space-protocol.md"
 PART = re.compile(r"(?<=<!-- tables: )(\w+)( -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)

@@ -17,6 +17,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -90,11 +91,24 @@ def check_hashes(folder: Path) -> list[str]:
     return sorted(listed)
 
 
+def projects() -> set[str]:
+    """The names of our packages, as their archives begin."""
+    texts = [path.read_text(encoding="utf-8") for path in ROOT.glob("packages/*/pyproject.toml")]
+    return {tomllib.loads(text)["project"]["name"].replace("-", "_") for text in texts}
+
+
 def check_kinds(names: Sequence[str]) -> None:
-    """A release is a wheel, an sdist and a bill of materials."""
-    for ending in (".whl", ".tar.gz", ".cdx.json"):
-        if sum(name.endswith(ending) for name in names) != 1:
-            raise Refusal(f"there has to be one file *{ending}")
+    """A release is a wheel and an sdist of each package, all of one version, and a bill of materials."""
+    versions = set()
+    for ending in (".whl", ".tar.gz"):
+        archives = [name.removesuffix(ending).split("-") for name in names if name.endswith(ending)]
+        if sorted(parts[0] for parts in archives) != sorted(projects()):
+            raise Refusal(f"there has to be one file *{ending} of each package")
+        versions |= {parts[1] for parts in archives if len(parts) > 1}
+    if len(versions) != 1:
+        raise Refusal("the archives are not of one version")
+    if sum(name.endswith(".cdx.json") for name in names) != 1:
+        raise Refusal("there has to be one file *.cdx.json")
 
 
 def check_bill(folder: Path) -> None:

@@ -3,8 +3,9 @@
     python tools/sbom.py                       # dist/fedpareto-VERSION.cdx.json
     python tools/sbom.py --check FILE          # is it sound, and of this lock file?
 
-Names, versions and SHA-256 of all files are those of `requirements.lock`, licences those of `docs/licences.md`. Which
-package needs which is read from what is installed here; of others, such as those for another system, it is not told.
+Names, versions and SHA-256 of all files are those of `requirements.lock`, licences those of `docs/licences.md`. Our own
+packages are the parts of what it is about, fedpareto. Which package needs which is read from our `pyproject.toml` files
+and from what is installed here; of others, such as those for another system, it is not told.
 The same checkout and environment give the same file: its time is that of the last commit.
 """
 
@@ -24,6 +25,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
@@ -38,10 +40,22 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = PROJECT["optional-dependencies"]
-OURS = {"dev", "docs", "bench"}
-"""Extras of those who work on fedpareto; nobody needs them to use it."""
+CORE = "fedpareto"
+
+
+def project_of(path: Path) -> dict[str, Any]:
+    """What a `pyproject.toml` says."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+PROJECTS = {
+    found["name"]: found
+    for found in (project_of(path)["project"] for path in sorted(ROOT.glob("packages/*/pyproject.toml")))
+}
+"""Our packages by name."""
+VERSION = PROJECTS[CORE]["version"]
+GROUPS = project_of(ROOT / "pyproject.toml")["dependency-groups"]
+"""What those who work on fedpareto need; nobody needs it to use fedpareto."""
 ROW = re.compile(r"^\| ([^|]+) \| ((?:`[a-z0-9-]+`(?:, )?)+) \|", re.MULTILINE)
 """A licence, and packages that are under it."""
 SYSTEMS = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"), ("win32", "AMD64")]
@@ -92,16 +106,27 @@ def installed() -> frozenset[str]:
 @functools.cache
 def needs(package: str, extra: str) -> frozenset[Wanted]:
     """What a package wants on any of these systems, with this extra; nothing where it is not installed."""
-    if package == "fedpareto":
-        lines = EXTRAS[extra] if extra else PROJECT["dependencies"]
+    if package in PROJECTS:
+        ours = PROJECTS[package]
+        lines = ours["optional-dependencies"][extra] if extra else ours["dependencies"]
     else:
         lines = metadata.requires(package) or [] if package in installed() else []
+    return wanted(lines, extra)
+
+
+def wanted(lines: Iterable[str], extra: str = "") -> frozenset[Wanted]:
+    """What these requirements ask for on any of these systems, with this extra."""
     found = set()
     for entry in map(Requirement, lines):
         places = [{**place, "extra": extra} for place in environments()]
         if entry.marker is None or any(entry.marker.evaluate(place) for place in places):
             found |= {(canonicalize_name(entry.name), option) for option in ("", *entry.extras)}
     return frozenset(found)
+
+
+def choices(package: str) -> list[Wanted]:
+    """One of our packages without and with each of its extras."""
+    return [(package, extra) for extra in ("", *PROJECTS[package].get("optional-dependencies", ()))]
 
 
 def reached(begin: Iterable[Wanted]) -> set[str]:
@@ -117,7 +142,10 @@ def reached(begin: Iterable[Wanted]) -> set[str]:
 
 
 def scope(name: str, of_all: set[str], of_users: set[str], of_us: set[str]) -> ComponentScope:
-    """Whether fedpareto always needs it, with an extra, or only we who make it; what is not known may be needed."""
+    """Whether the core always needs it, an extra or another package of ours does, or only we who make them.
+
+    What is not known may be needed.
+    """
     if name in of_all:
         return ComponentScope.REQUIRED
     return ComponentScope.EXCLUDED if name in of_us - of_users else ComponentScope.OPTIONAL
@@ -142,11 +170,16 @@ def component(name: str, version: str, spdx: str, **others: object) -> Component
 def bill(pins: Mapping[str, str], second: int) -> Bom:
     """The whole document."""
     lock_digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
-    ours = component("fedpareto", PROJECT["version"], PROJECT["license"], type=ComponentType.LIBRARY)
-    ours.properties.add(Property(name="fedpareto:requirements.lock:sha256", value=lock_digest))
-    of_all = reached(needs("fedpareto", ""))
-    of_users = reached(("fedpareto", extra) for extra in EXTRAS if extra not in OURS)
-    of_us = reached(("fedpareto", extra) for extra in OURS)
+    ours = {
+        name: component(name, found["version"], found["license"], type=ComponentType.LIBRARY)
+        for name, found in PROJECTS.items()
+    }
+    core = ours[CORE]
+    core.properties.add(Property(name="fedpareto:requirements.lock:sha256", value=lock_digest))
+    core.components.update(part for part in ours.values() if part is not core)
+    of_all = reached(needs(CORE, ""))
+    of_users = reached(choice for package in PROJECTS for choice in choices(package))
+    of_us = reached(entry for group in GROUPS.values() for entry in wanted(group))
     spdx, files = licences(), hashes()
     parts = {
         name: component(
@@ -165,11 +198,13 @@ def bill(pins: Mapping[str, str], second: int) -> Bom:
         )
         for name, version in pins.items()
     }
-    bom = Bom(components=parts.values(), serial_number=uuid.uuid5(uuid.NAMESPACE_OID, lock_digest + PROJECT["version"]))
-    bom.metadata.component = ours
+    bom = Bom(components=parts.values(), serial_number=uuid.uuid5(uuid.NAMESPACE_OID, lock_digest + VERSION))
+    bom.metadata.component = core
     bom.metadata.timestamp = datetime.fromtimestamp(second, UTC)
-    wanted_by_us = {parts[name] for extra in ("", *EXTRAS) for name, _ in needs("fedpareto", extra) if name in parts}
-    bom.register_dependency(ours, wanted_by_us)
+    known = parts | ours
+    for package, part in ours.items():
+        others = {name for choice in choices(package) for name, _ in needs(*choice)} - {package}
+        bom.register_dependency(part, {known[name] for name in others if name in known})
     for name in parts.keys() & installed():
         bom.register_dependency(parts[name], {parts[other] for other, _ in needs(name, "") if other in parts})
     return bom
@@ -192,7 +227,7 @@ def problems(text: str, pins: Mapping[str, str]) -> list[str]:
 def main() -> None:
     """Write it, or check one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "dist" / f"fedpareto-{PROJECT['version']}.cdx.json")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist" / f"{CORE}-{VERSION}.cdx.json")
     parser.add_argument("--check", type=Path, help="a document that is there")
     options = parser.parse_args()
     pins = runpy.run_path(str(ROOT / "tools/lock.py"))["pins"]()

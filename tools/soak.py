@@ -35,7 +35,7 @@ from soak_chaos import ALL, chaos, plain
 from soak_faults import Fault, Proxy, build_shim, kinds, strike
 from soak_parties import Lap, federation_lap, fork_all, local_lap
 
-from fedpareto.flower.deploy import logs
+from fedpareto_flower.deploy import logs
 
 LAP = 2400.0
 """Seconds that a lap is planned to take."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.flower.deploy import logs
-from fedpareto.flower.engine.launch import free_ports, tied
+from fedpareto_flower.deploy import logs
+from fedpareto_flower.engine.launch import free_ports, tied
 
 PAUSE = 2.0
 """Seconds before a process that ended is started again."""
@@ -30,7 +30,7 @@ ALMOST_FULL = logs.LARGEST - 50_000
 PACED = """
 import sys, time
 from pathlib import Path
-from fedpareto.experiments import runner
+from fedpareto.runs import runner
 from fedpareto.spec.draft import Draft
 file, folder, pause = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
 spec = Draft.read(file).finish()

@@ -1,0 +1,3 @@
+"""The version of fedpareto."""
+
+VERSION = "0.2.0"

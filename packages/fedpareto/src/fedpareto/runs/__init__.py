@@ -1,0 +1,1 @@
+"""Runs: the loop over rounds, and what comes of it."""

@@ -1,0 +1,445 @@
+"""The loop, written once: ask, run, tell; all seeds of a run side by side; a record and a checkpoint every round."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedpareto.config.errors import DamagedFile, QuorumLost, UserError, reading
+from fedpareto.config.interrupts import RunStopped, StopFile, Stopped
+from fedpareto.contract.algorithm import State, climbs
+from fedpareto.contract.client_state import Kept
+from fedpareto.contract.engine import Engine
+from fedpareto.contract.messages import Failure, Outcome, Parcels, Tasks
+from fedpareto.contract.solutions import SolutionSet
+from fedpareto.moo.tested import Tested
+from fedpareto.record.checkpoint import Checkpoint
+from fedpareto.record.recording import Entry, Recorder, by_split, event
+from fedpareto.record.store import RunFolder
+from fedpareto.runs import resuming, solution_sets
+from fedpareto.runs.defended import Oversight
+from fedpareto.runs.dispatch import Dispatch, Handed
+from fedpareto.runs.final_files import save_for_serving, save_result
+from fedpareto.runs.progress import OnRound, Progress
+from fedpareto.runs.recovery import healed, lost_in_words
+from fedpareto.runs.result import Result
+from fedpareto.runs.stopping import VALIDATION, Watch, score
+from fedpareto.spec import steps
+from fedpareto.spec.settings import begun_as
+from fedpareto.spec.spec import Spec
+from fedpareto.tensors import rng
+
+log = logging.getLogger("fedpareto.run")
+
+CHECKPOINT_SHARE = 0.1
+"""Writing checkpoints takes at most about this share of a run's time."""
+
+REFUSED = "refused"
+"""What stands in the reason of a failure that is a reply's own fault."""
+
+
+Observe = Callable[["Experiment", int], Mapping[str, Any]]
+"""More to record of a seed (by its index) after each round: goes into its row of metrics.jsonl."""
+
+
+def nothing_more(experiment: Experiment, run: int) -> Mapping[str, Any]:
+    """Records nothing more."""
+    return {}
+
+
+class Experiment:
+    """A run in progress: its engine and one algorithm state for each seed."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        engine: Engine,
+        folder: RunFolder | None = None,
+        observe: Observe = nothing_more,
+        keep_models: bool = True,
+    ) -> None:
+        self.spec, self.engine, self.folder, self.observe = spec, engine, folder, observe
+        self.keep_models = keep_models
+        settings = [begun_as(spec, setting) for setting in self.engine.settings]
+        self.states: list[State] = [spec.algorithm.begin(setting) for setting in settings]
+        self.recorder = Recorder(spec.problem, settings[0].clients, engine.split_names, folder)
+        self.dispatch = Dispatch(spec, engine, settings)
+        self.oversight = Oversight(spec, settings, self.recorder)
+        self.tested = self._tested()
+        self._watches = self._begin_watching()
+        self.seconds = 0.0
+        self._failures = 0
+        self._not_recorded: dict[str, str] = {}
+        self._checkpoint_cost, self._since_checkpoint = 0.0, float("inf")
+
+    def _tested(self) -> tuple[Tested, ...]:
+        """Plain models are measured on clients' rows as they are, so they are withheld where objectives are."""
+        is_exact = self.spec.privacy.objectives == "exact"
+        return self.engine.tested if is_exact else tuple(replace(one, plain={}) for one in self.engine.tested)
+
+    @property
+    def round(self) -> int:
+        """Rounds completed by all active seeds; if none is active, those of the one that ran longest."""
+        going = [self.states[run].round for run in self._going()]
+        return min(going) if going else max(state.round for state in self.states)
+
+    def _going(self) -> list[int]:
+        """The seeds, by index, that have a next round: they were not stopped early, and have simulated time left."""
+        over = self.dispatch.over
+        return [run for run in self._unstopped() if run not in over] if over else self._unstopped()
+
+    def _unstopped(self) -> list[int]:
+        """The seeds, by index, that were not stopped early."""
+        if not self._watches:
+            return list(range(len(self.states)))
+        return [run for run, watch in enumerate(self._watches) if not watch.stopped]
+
+    def _is_over(self) -> bool:
+        return not self._going() or self.round >= self.spec.rounds
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self, on_round: OnRound | None = None, stop: Callable[[], bool] = lambda: False) -> Result:
+        """To the end, or until `stop` or a file in the folder says so after a round; or at once, if the file does."""
+        file = StopFile(self.folder.path if self.folder else None)
+        try:
+            with self.engine.threads(), file.watched():
+                while not self._is_over():
+                    self._one_round(on_round)
+                    is_asked = file.asked()
+                    if (is_asked or stop()) and not self._is_over():
+                        self.checkpoint()
+                        how = RunStopped if is_asked else Stopped
+                        raise how(f"stopped after round {self.round} of {self.spec.rounds}")
+                return self._finish()
+        except Stopped as stopped:
+            self._end("stopped", str(stopped))
+            raise
+        except KeyboardInterrupt:
+            when = f"in round {self.round + 1} of" if self.round < self.spec.rounds else "after all"
+            message = f"interrupted {when} {self.spec.rounds} rounds"
+            self._end("stopped", message)
+            if file.obeyed_at_once:
+                raise RunStopped(message) from None
+            raise
+        except BaseException as problem:
+            kind = [] if isinstance(problem, UserError) else [type(problem).__name__]
+            self._end("failed", ": ".join([*kind, *filter(None, [str(problem)])]))
+            raise
+        finally:
+            file.clear()
+
+    def _one_round(self, on_round: OnRound | None) -> None:
+        """All exchanges of one round of every seed."""
+        start, before = time.perf_counter(), self.round
+        algorithm = self.spec.algorithm
+        entries = {run: self._begun(run, before) for run in self._going()}
+        events: list[dict[str, Any]] = []
+        self._note_losses(entries, before)
+        first = not self._judged(entries, before)
+        going = self._going()
+        while any(self.states[run].round == before for run in going):
+            # A seed whose round took fewer exchanges waits for the others.
+            tasks = [
+                self.oversight.askable(run, algorithm.ask(state)) if run in going and state.round == before else []
+                for run, state in enumerate(self.states)
+            ]
+            # The trained model is measured in the exchange that trains it, which need not be the first.
+            solutions = self._measured(first, before)
+            handed = self._exchange(tasks, solutions)
+            going = self._going()
+            for run in going:
+                outcome = handed[run].outcome
+                self.recorder.note(entries[run], outcome, handed[run].cost, handed[run].staleness)
+                if self.states[run].round > before:
+                    continue
+                events += [self._event(run, failure) for failure in outcome.failures]
+                self.states[run] = algorithm.tell(self.states[run], self.oversight.told(run, entries[run], handed[run]))
+            events += self._heal()
+            first = False
+        elapsed = time.perf_counter() - start
+        self.seconds += elapsed
+        self._failures += len(events)
+        # The last row of a seed whose time is up is written at the end; that of one that was stopped early, here.
+        done = [entry for run, entry in entries.items() if run not in self.dispatch.over]
+        for entry in done:
+            entry.row["seconds"] = elapsed / len(done)
+        self.recorder.record(done, events)
+        self._keep_log()
+        if self.folder is not None and self.engine.remote and not any(REFUSED in event["reason"] for event in events):
+            self.folder.keep_good_checkpoint()  # All who replied could train from it.
+        self._since_checkpoint += elapsed
+        is_cheap = self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost
+        if is_cheap or self.engine.remote or self._is_over():
+            self.checkpoint()
+        self._tell_what_is_not_recorded()
+        if on_round is not None and going:
+            now = self.recorder.mean_hypervolume(done), self._failures, self.recorder.means(done)
+            on_round(Progress(self.round, self.spec.rounds, before, *now, self.dispatch.clock(going)))
+
+    def _keep_log(self) -> None:
+        """What happened on the way, where somebody looks."""
+        happened = self.dispatch.happened()
+        if self.folder is not None:
+            self.folder.append("mission.jsonl", happened)
+
+    def _tell_what_is_not_recorded(self) -> None:
+        """Once: in the log, and in run.json."""
+        found = dict(self.engine.not_recorded)
+        if found == self._not_recorded:
+            return
+        self._not_recorded = found
+        said = "; ".join(f"{what} ({why})" for what, why in found.items())
+        log.warning("not recorded as a CUDA graph, so slower: %s", said)
+        if self.folder is not None:
+            self.folder.write_json("run.json", (self.folder.read_json("run.json") or {}) | {"not_recorded": found})
+
+    def _heal(self) -> list[dict[str, Any]]:
+        """On other machines' replies a state may have become unsound; clients get models that they can train from.
+
+        What was changed, as events: no client is at fault, so they bear the number of none.
+        """
+        if not self.engine.remote:
+            return []
+        events = []
+        for run, state in enumerate(self.states):
+            self.states[run], names = healed(state, self.spec.algorithm.begin(state.setting))
+            if names:
+                reason = f"not finite, or absurdly large, and begun anew: {', '.join(names)}"
+                log.warning("after round %d: %s", state.round, reason)
+                events.append(self._event(run, Failure(rng.SERVER, state.round, reason, "heal")))
+        return events
+
+    # -- early stopping --------------------------------------------------------------------------------------------
+
+    def _begin_watching(self) -> list[Watch]:
+        """One Watch for each seed; none without early stopping."""
+        if not self.spec.stop_after:
+            return []
+        names = self.engine.split_names
+        if VALIDATION not in names:
+            raise UserError(
+                f"stop_after is {self.spec.stop_after}, but '{self.spec.problem.name}' has no validation rows to "
+                f"decide on, only {' and '.join(names)}; leave it out, or take a problem that sets some aside"
+            )
+        return [Watch(self.spec.stop_after, self.spec.stop_margin, state) for state in self.states]
+
+    def _judged(self, entries: Mapping[int, Entry], done: int) -> bool:
+        """Whether the solutions were measured before training, so that seeds can end with them."""
+        if not self._watches or not self._is_evaluated(done):
+            return False
+        outcomes = self.engine.run_all([[] for _ in self.states], self._measured(True, done))
+        for run, entry in entries.items():
+            self.recorder.note(entry, outcomes[run])
+            self._look(run, entry, outcomes[run])
+        return True
+
+    def _look(self, run: int, entry: Entry, outcome: Outcome) -> None:
+        """Takes one evaluation of a seed into account; its score on validation rows is in the row."""
+        state, watch = self.states[run], self._watches[run]
+        values = self._by_split(run, outcome)
+        found = entry.row["validation_score"] = score(values[VALIDATION], self.spec.problem)
+        watch.look(found, state, self.engine.private, run)
+
+    def _take_best(self) -> list[State]:
+        """The state of every seed's best round, with the clients' private state restored to that round."""
+        self.engine.private = _together(watch.private for watch in self._watches)
+        return [watch.state for watch in self._watches]
+
+    # -- the end of the loop ---------------------------------------------------------------------------------------
+
+    def _is_evaluated(self, done: int) -> bool:
+        """Whether solutions are measured after `done` rounds."""
+        return done % self.spec.evaluate_every == 0
+
+    def _measured(self, first: bool, done: int) -> list[Parcels | None]:
+        """What is measured in an exchange of the round after `done` rounds: all solutions, none of them, or nothing."""
+        if not self._is_evaluated(done):
+            return [None for _ in self.states]
+        going = self._going()
+        of_all = [self.spec.algorithm.solutions(state) if first else Parcels(np.empty(0)) for state in self.states]
+        return [solutions if run in going else None for run, solutions in enumerate(of_all)]
+
+    def _exchange(self, tasks: Sequence[Sequence[Tasks]], solutions: Sequence[Parcels | None]) -> list[Handed]:
+        """One exchange of every seed; a lost quorum leaves its reasons in the folder."""
+        try:
+            return self.dispatch.exchange(self.states, tasks, solutions)
+        except QuorumLost as lost:
+            self.recorder.record([], [self._event(lost.run, failure) for failure in lost.failures])
+            seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
+            asked = sum(len(some) for some in tasks[lost.run])
+            words = lost_in_words(lost, asked, seed, self.folder)
+            raise QuorumLost(words, lost.failures, lost.run) from None
+
+    def _finish(self) -> Result:
+        """The last evaluation, of the final models."""
+        algorithm, states = self.spec.algorithm, self.states
+        solutions, outcomes = self._measure(states)
+        entries: dict[int, Entry] = {}
+        for run in self._unstopped():
+            entries[run] = self._begun(run, states[run].round)
+            self.recorder.note(entries[run], outcomes[run])
+            entries[run].row["seconds"] = 0.0
+        self._note_losses(entries, self.spec.rounds)
+        if climbs(algorithm) and not self.engine.remote:
+            private = self.engine.private
+            for run, entry in entries.items():
+                entry.row |= steps.chosen(private, run)
+        if self._watches:
+            for run, entry in entries.items():
+                self._look(run, entry, outcomes[run])
+            states = self._take_best()
+            solutions, outcomes = self._measure(states)
+        events: list[dict[str, Any]] = []
+        sets: list[SolutionSet] = []
+        models: list[Mapping[int, Tensor]] = []
+        for run, (state, outcome) in enumerate(zip(states, outcomes, strict=True)):
+            values = self._by_split(run, outcome)
+            of_clients = solution_sets.of_clients(self.spec, run, values)
+            lost = solution_sets.lost(self.spec, of_clients)
+            reason = "no solution: the model's objectives are not finite numbers"
+            events += [self._event(run, Failure(client, state.round, reason, "evaluate")) for client in lost]
+            found = algorithm.found(state)
+            if found is not None and len(found.models):
+                sets.append(solution_sets.of_server(self.spec, self.engine.split_names, found))
+                models.append(dict(enumerate(found.models)))
+            else:
+                sets.append(of_clients)
+                models.append(self.engine.models(run, solutions[run]) if self.keep_models else {})
+        self.recorder.record(list(entries.values()), events)
+        self._keep_log()
+        kept = tuple(state.round for state in states)
+        where = self.folder.path if self.folder else None
+        record = self.recorder
+        result = Result(self.spec, sets, models, record.history, record.columns, where, kept, self.tested)
+        if self.folder is not None:
+            save_for_serving(self.folder, self.spec, self.engine, solutions)
+            save_result(self.folder, result, self.keep_models)
+        self._status("finished")  # Last: all files are there.
+        return result
+
+    def _by_split(self, run: int, outcome: Outcome) -> dict[str, np.ndarray]:
+        """What clients reported of what they were sent, `{split: [n, m]}`."""
+        names, clients = self.engine.split_names, self.states[run].setting.clients
+        return by_split(outcome.evaluations.sent, clients, names, len(self.spec.problem.objectives))
+
+    def _measure(self, states: Sequence[State]) -> tuple[list[Parcels], list[Outcome]]:
+        """What every seed's clients would be sent, and its objectives."""
+        solutions = [self.spec.algorithm.solutions(state) for state in states]
+        return solutions, self.engine.run_all([[] for _ in solutions], solutions)
+
+    # -- the record ------------------------------------------------------------------------------------------------
+
+    def _begun(self, run: int, done: int) -> Entry:
+        """What there is to record of a seed before its next round."""
+        algorithm, state = self.spec.algorithm, self.states[run]
+        entry = Entry({"seed": self.spec.seeds[run], "round": done} | self.dispatch.noted(run))
+        if not done:
+            entry.values.update(self.dispatch.of_clients(run))
+            self.recorder.note_preferences(entry, self.spec.preferences_of(self.spec.seeds[run]))
+        found = algorithm.found(state)
+        if found is not None:  # The clients' choices from it, which are measured too, may be fewer.
+            own = solution_sets.of_server(self.spec, self.engine.split_names, found)
+            entry.row["hypervolume"] = self.recorder.hypervolume(own.points)
+        self.recorder.describe(entry, algorithm.describe(state))
+        entry.row |= {"trained": None, "trained_hypervolume": None} | dict(self.observe(self, run))
+        return entry
+
+    def _note_losses(self, entries: Mapping[int, Entry], done: int) -> None:
+        """Adds each client's training loss after `done` rounds, before and after every round that is evaluated."""
+        wanted = self._is_evaluated(done) or self._is_evaluated(done - 1) or done == self.spec.rounds
+        if not self.spec.measure_losses or not wanted:
+            return
+        measured = self.engine.losses([self.spec.algorithm.solutions(state) for state in self.states])
+        for run, entry in entries.items():
+            self.recorder.note_losses(entry, measured[run])
+
+    def _event(self, run: int, failure: Failure) -> dict[str, Any]:
+        return event(self.spec.seeds[run], failure)
+
+    def _status(self, status: str, message: str = "") -> None:
+        if self.folder is not None:
+            self.folder.status(status, self.round, round(self.seconds, 3), message)
+
+    def _end(self, status: str, message: str) -> None:
+        """Marks a run that ends early. If not even that can be written, the first problem is still the one reported."""
+        with suppress(UserError):
+            self.recorder.write()
+        with suppress(UserError):
+            self._status(status, message)
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Saves the rounds so far."""
+        if self.folder is None:
+            return
+        start = time.perf_counter()
+        self.recorder.write()
+        checkpoint = Checkpoint(
+            values={
+                "spec": resuming.fixed(self.spec),
+                "seconds": self.seconds,
+                "failures": self._failures,
+                **resuming.settled(self.folder),
+            }
+        )
+        for run, state in enumerate(self.states):
+            checkpoint.put_state(state, f"state/{run}")
+        checkpoint.put_private(self.engine.private)
+        self.dispatch.save(checkpoint)
+        self.oversight.save(checkpoint)
+        if self._watches:
+            checkpoint.values["watches"] = [watch.to_plain() for watch in self._watches]
+            for run, watch in enumerate(self._watches):
+                checkpoint.put_state(watch.state, f"best/{run}")
+            checkpoint.put_private(_together(watch.private for watch in self._watches), "best-private")
+        checkpoint.save(self.folder.checkpoint_file)
+        self._status("running")
+        self._checkpoint_cost, self._since_checkpoint = time.perf_counter() - start, 0.0
+
+    def restore(self, folder: RunFolder) -> None:
+        """Continues where the folder's last checkpoint was made; without one, at the beginning."""
+        checkpoint = folder.checkpoint()
+        if checkpoint is None:
+            resuming.cut(folder, {})
+            return
+        if "spec" not in checkpoint.values:
+            raise DamagedFile(f"{folder.checkpoint_file} is not a run's checkpoint; delete it to begin the run again")
+        resuming.must_be_same(checkpoint.values["spec"], self.spec, folder)
+        with reading(str(folder.checkpoint_file)):
+            self._restore(checkpoint, folder)
+
+    def _restore(self, checkpoint: Checkpoint, folder: RunFolder) -> None:
+        self.states = [checkpoint.get_state(state, f"state/{run}") for run, state in enumerate(self.states)]
+        for state in self.states:  # What does not fit together is found here, not in the next round.
+            if type(state.round) is not int or not 0 <= state.round <= self.spec.rounds:
+                raise ValueError(f"its round is {state.round}, the run has {self.spec.rounds}")
+            self.spec.algorithm.solutions(state)
+            self.spec.algorithm.describe(state)
+        self.engine.private = checkpoint.get_private(self.engine.device)
+        self.dispatch.restore(checkpoint)
+        self.oversight.restore(checkpoint)
+        best = checkpoint.get_private(self.engine.device, "best-private")
+        for run, (watch, state) in enumerate(zip(self._watches, self.states, strict=bool(self._watches))):
+            kept = checkpoint.get_state(state, f"best/{run}")
+            self._watches[run] = watch.restored(checkpoint.values["watches"][run], kept, best.of_run(run))
+        self.seconds, self._failures = float(checkpoint.values["seconds"]), checkpoint.values["failures"]
+        resuming.cut(folder, checkpoint.values)
+        folder.read_lines("metrics.jsonl")  # A damaged row is found now, and not after the last round.
+        self.recorder.record([], self._heal())
+
+
+def _together(parts: Iterable[Kept]) -> Kept:
+    """The clients' private state of all seeds."""
+    whole = Kept()
+    for part in parts:
+        whole.add(part)
+    return whole

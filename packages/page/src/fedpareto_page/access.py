@@ -1,0 +1,132 @@
+"""Who may ask the page what: the name a request came under, its token, and where changes come from.
+
+A page in the browser can send requests to servers of this machine. Names of this machine alone are taken, so that no
+site can give us a name of its own; whoever does not know the token gets nothing; and only our own page changes things.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Collection
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fedpareto_serve.request_checks import digest_of, host_of, said, whole_request
+
+TOKEN = "token"
+"""The parameter of the first address."""
+OURS = ("x-fedpareto", "page")
+"""A header that a form or a foreign page cannot send."""
+READING = ("GET", "HEAD")
+POLICY = (
+    "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-embedder-policy": "require-corp",  # A page alone in its process may ask how much memory it holds.
+    "cross-origin-resource-policy": "same-origin",  # Another port of this machine is the same site to a browser.
+}
+
+
+class Guard:
+    """The outermost part of the application."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Collection[str]) -> None:
+        self.app = app
+        self._token, self._digest = token, digest_of(token.encode())
+        self._tickets: set[str] = set()
+        self._hosts = frozenset(host.lower() for host in hosts)
+
+    def ticket(self) -> str:
+        """What stands for the token in one address, once."""
+        one = secrets.token_urlsafe()
+        self._tickets.add(one)
+        return one
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def answering(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        answer = self._refusal(scope) or self._first(scope) or self._stranger(scope) or _foreign(scope)
+        if answer is not None:
+            await answer(scope, receive, answering)
+            return
+        arrived = await whole_request(scope, receive, answering)
+        if arrived is not None:
+            await self.app(scope, arrived, answering)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """A site can give its own name this machine's address; the browser then takes us for its server."""
+        if host_of(scope) in self._hosts:
+            return None
+        return said(421, "this page is not known under this name; see fedpareto page --allow-host")
+
+    def _first(self, scope: Scope) -> Response | None:
+        """The address with the token: the browser keeps it as a cookie, and the address loses it."""
+        given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        tokens = [value for name, value in given if name == TOKEN]
+        if not tokens or scope["method"] not in READING or not self._admits(tokens[-1]):
+            return None
+        rest = urlencode([(name, value) for name, value in given if name != TOKEN])
+        path = "/" + scope["path"].lstrip("/")  # Two slashes would be another host.
+        answer = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
+        answer.set_cookie(_cookie_name(scope), self._token, httponly=True, samesite="lax")
+        return answer
+
+    def _stranger(self, scope: Scope) -> Response | None:
+        if self._is_token(_cookie(scope)):
+            return None
+        sentence = "this page needs the whole address that fedpareto page has printed, with its token"
+        if scope["path"].startswith("/api/"):
+            return said(401, sentence)
+        return PlainTextResponse(f"T{sentence[1:]}.\n", 401)
+
+    def _admits(self, text: str) -> bool:
+        if text in self._tickets:
+            self._tickets.discard(text)
+            return True
+        return self._is_token(text)
+
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(digest_of(text.encode("utf-8", "replace")), self._digest)
+
+
+def _foreign(scope: Scope) -> Response | None:
+    """Changes come from our own page only: not from a form, and not from another site."""
+    if scope["method"] in READING:
+        return None
+    headers = Headers(scope=scope)
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_ours = headers.get("sec-fetch-site", "none") in ("same-origin", "none") and headers.get(OURS[0]) == OURS[1]
+    if kind == "application/json" and is_ours:
+        return None
+    return said(403, "only the page itself may ask for changes")
+
+
+def _cookie_name(scope: Scope) -> str:
+    """With the port the browser knows, which need not be ours behind a tunnel: cookies are the same for all ports."""
+    port = Headers(scope=scope).get("host", "").rpartition(":")[2]
+    return f"fedpareto-{port if port.isdecimal() else 80}"
+
+
+def _cookie(scope: Scope) -> str:
+    """The token that a browser sends; none is empty, which no token is."""
+    return cookie_parser(Headers(scope=scope).get("cookie", "")).get(_cookie_name(scope), "")

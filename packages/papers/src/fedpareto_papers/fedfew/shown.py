@@ -1,0 +1,433 @@
+"""What the reproductions of FedFew show: numbers of runs, tables beside the published ones, figures and verdicts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpareto.config.files import write_atomically
+from fedpareto_papers.client_runs import Found
+from fedpareto_papers.fedfew import claims, published
+from fedpareto_papers.fedfew.claims import PUBLISHED, SCORINGS, Smoothed, Survival
+from fedpareto_papers.fedfew.numbers import (
+    EVALUATIONS,
+    Key,
+    Results,
+    accuracies,
+    descent_of,
+    deviation_of,
+    epochs_of,
+    jain_of,
+    mean_of,
+    models_of,
+    mu_of,
+    objective_of,
+    smoothed_of,
+    title_of,
+    titles,
+    weighted_of,
+    worst_of,
+)
+from fedpareto_papers.fedfew.published import COLUMNS, FEDFEW, MEDICAL, STUDIED, TITLES
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedpareto_papers.figures.series_panels import Series
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Panels with series."""
+
+    name: str
+    panels: Mapping[str, Sequence[Series]]
+    x: str
+    y: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a table or figure shows."""
+
+    tables: list[Table]
+    claims: list[Survival]
+    pictures: list[Picture]
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """More for --json."""
+
+
+# -- how it is shown -----------------------------------------------------------------------------------------------
+
+
+def draw(pictures: Sequence[Picture], folder: Path) -> list[Path]:
+    """Each as .png and .pdf."""
+    from fedpareto_papers.figures.series_panels import render, series_panels
+
+    files = []
+    for picture in pictures:
+        figure = series_panels(picture.panels, picture.x, picture.y)
+        for ending in ("png", "pdf"):
+            files.append(folder / f"{picture.name}.{ending}")
+            write_atomically(files[-1], render(figure, ending))
+    return files
+
+
+def judgements(survivals: Sequence[Survival]) -> Iterator[Table | str]:
+    """The verdicts on the claims under each scoring; the numbers behind the verdicts are in the .json file."""
+    from rich.table import Table
+
+    if not survivals:
+        return
+    shown = Table("claim", "section", title="claims")
+    for scoring in survivals[0].verdicts:
+        shown.add_column(SCORINGS.get(scoring, "the published numbers"))
+    for one in survivals:
+        shown.add_row(one.statement, one.where, *(_verdict(*verdict) for verdict in one.verdicts.values()))
+    yield shown
+    for scoring in survivals[0].verdicts:
+        verdicts = [one.verdicts[scoring][0] for one in survivals]
+        counts = ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts))
+        yield f"Of {len(survivals)} claims, {SCORINGS.get(scoring, 'by the published numbers')}: {counts}."
+
+
+def _verdict(verdict: str, detail: str) -> str:
+    """With the number of its parts that hold, from the beginning of the detail."""
+    counts = re.match(r"\d+ of \d+", detail)
+    return verdict if counts is None else f"{verdict}, {counts[0]}"
+
+
+def remarks(results: Results, *, is_quick: bool) -> Iterator[str]:
+    """How to read the tables."""
+    yield (
+        "Accuracies in percent, mean over clients and seeds; ± is the deviation between clients, as in the paper. "
+        '"Scored as published": FedAvg, FedProx and IFCA before local steps, all others after them, each at its best '
+        "evaluation. The other columns score all algorithms alike, at the last evaluation."
+    )
+    notes = {title: COLUMNS[column].note for column, title in titles(results).items() if COLUMNS[column].note}
+    if notes:
+        yield "Data: " + "; ".join(f"{title}: {note}" for title, note in notes.items()) + "."
+    if any(COLUMNS[column].compares == "order" for column, _ in results):
+        yield "Compare the order of the algorithms with what was published, never the numbers."
+    if is_quick:
+        yield "This was --quick: too little to compare with what was published, or to check a claim."
+
+
+# -- table 1 -------------------------------------------------------------------------------------------------------
+
+
+def table_1(results: Results) -> Seen:
+    """Both evaluations of every algorithm beside the published table."""
+    numbers = {scoring: {key: mean_of(found, scoring) for key, found in results.items()} for scoring in SCORINGS}
+    judged = {scoring: claims.on_table_1(scores) for scoring, scores in numbers.items()}
+    return Seen(
+        [_column_table(column, results) for column in _columns(results)],
+        claims.survivals({PUBLISHED: claims.on_table_1(claims.as_published()), **judged}),
+        [_both_evaluations("fedfew-table-1", results)],
+        {"order": {column: orders(column, numbers) for column in _columns(results)}},
+    )
+
+
+def _columns(results: Results) -> list[str]:
+    return list(dict.fromkeys(column for column, _ in results))
+
+
+def orders(column: str, numbers: Mapping[str, Mapping[Key, float]]) -> dict[str, float | None]:
+    """Kendall's τ between our order of the algorithms and the published one, by scoring; None if there is none."""
+    from scipy.stats import kendalltau
+
+    found: dict[str, float | None] = {}
+    for scoring, scores in numbers.items():
+        pairs = [
+            (value, entry.mean)
+            for (place, label), value in scores.items()
+            if place == column and (entry := published.published(column, label)) is not None
+        ]
+        tau = kendalltau(*zip(*pairs, strict=True)).statistic if len(pairs) > 1 else math.nan
+        found[scoring] = float(tau) if np.isfinite(tau) else None
+    return found
+
+
+def _column_table(column: str, results: Results) -> Table:
+    from rich.table import Table
+
+    shown = Table("algorithm", title=titles(results)[column])
+    for scoring in SCORINGS.values():
+        shown.add_column(scoring, justify="right")
+    shown.add_column("published", justify="right")
+    for (place, label), found in results.items():
+        if place == column:
+            entry = published.published(column, label)
+            theirs = "" if entry is None else f"{entry.mean:.2f} ± {entry.deviation:.2f}"
+            shown.add_row(TITLES.get(label, label), *(_spread(found, scoring) for scoring in SCORINGS), theirs)
+    return shown
+
+
+def _spread(found: Found, scoring: str) -> str:
+    return f"{mean_of(found, scoring):.2f} ± {deviation_of(found, scoring):.2f}"
+
+
+def _both_evaluations(name: str, results: Results) -> Picture:
+    """A point for each algorithm: accuracy before and after local steps."""
+    from fedpareto_papers.figures.series_panels import Series
+
+    panels: dict[str, list[Series]] = {}
+    for (column, label), found in results.items():
+        point = [[mean_of(found, "sent"), mean_of(found, "trained")]]
+        panels.setdefault(titles(results)[column], []).append(Series(TITLES.get(label, label), np.array(point)))
+    return Picture(name, panels, "accuracy before local steps (%)", "accuracy after local steps (%)")
+
+
+# -- table 5 -------------------------------------------------------------------------------------------------------
+
+
+def jain(results: Results) -> Seen:
+    """Jain's index of every algorithm beside the published one."""
+    from rich.table import Table
+
+    shown = Table("data", "algorithm", title="Jain's index of the clients' accuracies")
+    for heading in (*(one for one in SCORINGS.values()), "published"):
+        shown.add_column(heading, justify="right")
+    for (column, label), found in results.items():
+        theirs = published.TABLE_5.get(column, {}).get(label)
+        cells = (f"{jain_of(found, scoring):.3f}" for scoring in SCORINGS)
+        shown.add_row(
+            titles(results)[column], TITLES.get(label, label), *cells, "" if theirs is None else f"{theirs:.3f}"
+        )
+    numbers = {scoring: {key: jain_of(found, scoring) for key, found in results.items()} for scoring in SCORINGS}
+    judged = {scoring: claims.on_jain(scores) for scoring, scores in numbers.items()}
+    return Seen(
+        [shown],
+        claims.survivals({PUBLISHED: claims.on_jain(claims.jain_as_published()), **judged}),
+        [],
+        {"jain": {scoring: _plain(scores) for scoring, scores in numbers.items()}},
+    )
+
+
+def _plain(scores: Mapping[Key, float]) -> dict[str, float]:
+    return {f"{column}/{label}": value for (column, label), value in scores.items()}
+
+
+# -- K -------------------------------------------------------------------------------------------------------------
+
+
+def figure_2(results: Results) -> Seen:
+    """Accuracy and eq. 9 for several K."""
+    fedavg = results[STUDIED, "fedavg"]
+    by_models = {models_of(found): found for (_, label), found in results.items() if label != "fedavg"}
+    weighted = {
+        scoring: {models: weighted_of(found, scoring) for models, found in by_models.items()} for scoring in SCORINGS
+    }
+    of_fedavg = {scoring: weighted_of(fedavg, scoring) for scoring in SCORINGS}
+    descents = {models: descent_of(found) for models, found in by_models.items()}
+    rows = {f"K = {models}": [weighted[scoring][models] for scoring in SCORINGS] for models in by_models}
+    shown = rows | {"FedAvg": list(of_fedavg.values())}
+    lines = {name: (weighted[kind], of_fedavg[kind]) for kind, name in EVALUATIONS.items()}
+    return Seen(
+        [_by_scoring("accuracy weighted by test rows", shown, _published_k(rows))],
+        claims.survivals(
+            {scoring: claims.on_models(weighted[scoring], of_fedavg[scoring], descents) for scoring in SCORINGS}
+        ),
+        [
+            Picture("fedfew-fig-2a", {titles(results)[STUDIED]: _against_k(lines)}, "K", "accuracy (%)"),
+            _descents("fedfew-fig-2b", {f"K = {models}": found for models, found in by_models.items()}),
+        ],
+        {"weighted": {scoring: _by_text(row) for scoring, row in weighted.items()}, "fedavg": of_fedavg},
+    )
+
+
+def _published_k(rows: Iterable[str]) -> dict[str, str]:
+    """The values of figure 2(a): the best K with its accuracy, the least of all, and FedAvg's."""
+    least, most = published.K_RANGE
+    known = {f"K = {published.K_BEST}": f"{most}", "FedAvg": f"{published.FEDAVG_WEIGHTED}"}
+    return dict.fromkeys(rows, f"at least {least}") | known
+
+
+def _against_k(lines: Mapping[str, tuple[Mapping[int, float], float]]) -> list[Series]:
+    """FedFew by K, and FedAvg, which has one model, as a level line."""
+    found = [_line(f"FedFew {name}", by_models) for name, (by_models, _) in lines.items()]
+    for name, (by_models, fedavg) in lines.items():
+        found.append(_line(f"FedAvg {name}", dict.fromkeys(by_models, fedavg)))
+    return found
+
+
+def table_6(results: Results) -> Seen:
+    """Worst, mean and best client for several K."""
+    from rich.table import Table
+
+    shown = Table("data", "K", title="accuracy: worst, mean and best client")
+    for heading in (*(one for one in SCORINGS.values()), "published"):
+        shown.add_column(heading, justify="right")
+    for (column, _), found in results.items():
+        models = models_of(found)
+        entry = published.TABLE_6.get("kvasir" if column == MEDICAL else column, {}).get(models)
+        theirs = "" if entry is None else f"{entry.worst:.1f} {entry.mean:.1f} {entry.best:.1f}"
+        cells = (_worst_mean_best(found, scoring) for scoring in SCORINGS)
+        shown.add_row(titles(results)[column], str(models), *cells, theirs)
+    means = {scoring: _means_by_models(results, scoring) for scoring in SCORINGS}
+    theirs_by_models = {
+        column: {models: entry.mean for models, entry in row.items()} for column, row in published.TABLE_6.items()
+    }
+    judged = {scoring: claims.on_table_6(rows) for scoring, rows in means.items()}
+    panels = {
+        titles(results)[column]: [_line(name, means[kind][column]) for kind, name in EVALUATIONS.items()]
+        for column in _columns(results)
+    }
+    return Seen(
+        [shown],
+        claims.survivals({PUBLISHED: claims.on_table_6(theirs_by_models), **judged}),
+        [Picture("fedfew-table-6", panels, "K", "accuracy (%)")],
+    )
+
+
+def _worst_mean_best(found: Found, scoring: str) -> str:
+    best = float(np.nanmax(accuracies(found, scoring), axis=1).mean())
+    return " ".join(f"{one:.1f}" for one in (worst_of(found, scoring), mean_of(found, scoring), best))
+
+
+def _means_by_models(results: Results, scoring: str) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {}
+    for (column, _), one in results.items():
+        found.setdefault(column, {})[models_of(one)] = mean_of(one, scoring)
+    return found
+
+
+# -- local epochs --------------------------------------------------------------------------------------------------
+
+
+def figures_3_and_4(results: Results) -> Seen:
+    """Accuracy and eq. 9 for several numbers of local epochs, with the same number of local updates."""
+    by_epochs = {epochs_of(found): found for found in results.values()}
+    means = {scoring: {epochs: mean_of(one, scoring) for epochs, one in by_epochs.items()} for scoring in SCORINGS}
+    descents = {epochs: descent_of(found) for epochs, found in by_epochs.items()}
+    label = {
+        epochs: f"{epochs} local epochs, {one.cell.draft['rounds'] - 1} rounds" for epochs, one in by_epochs.items()
+    }
+    rows = {label[epochs]: [means[scoring][epochs] for scoring in SCORINGS] for epochs in by_epochs}
+    theirs = {label[epochs]: f"{value}" for epochs, value in published.EPOCHS_RANGE.items() if epochs in label}
+    named = {f"{epochs} local epochs": found for epochs, found in by_epochs.items()}
+    title = titles(results)[STUDIED]
+    accuracy = [_line(name, means[kind]) for kind, name in EVALUATIONS.items()]
+    return Seen(
+        [_by_scoring("mean accuracy over the clients", rows, theirs)],
+        claims.survivals({scoring: claims.on_epochs(means[scoring], descents) for scoring in SCORINGS}),
+        [
+            Picture("fedfew-fig-3", {title: accuracy}, "local epochs in a round", "accuracy (%)"),
+            _descents("fedfew-fig-4", named, by_updates=True),
+            _descents("fedfew-fig-8", named),
+        ],
+        {"means": {scoring: _by_text(row) for scoring, row in means.items()}},
+    )
+
+
+def _descents(name: str, named: Mapping[str, Found], *, by_updates: bool = False) -> Picture:
+    """Eq. 9 over rounds or over local epochs, mean of the seeds, on a logarithmic axis where it is positive."""
+    from fedpareto_papers.figures.series_panels import Series
+
+    curves = {label: objective_of(found) for label, found in named.items()}
+    is_positive = all((values > 0).all() for _, values in curves.values())
+    lines = []
+    for label, (rounds, values) in curves.items():
+        xs = rounds * (epochs_of(named[label]) if by_updates else 1)
+        ys = np.log10(values) if is_positive else values
+        lines.append(Series(label, np.stack([xs, ys.mean(axis=0)], axis=1), "line", ys.std(axis=0)))
+    x = "local epochs so far" if by_updates else "round"
+    title = title_of(STUDIED, next(iter(named.values())))
+    return Picture(name, {title: lines}, x, "log₁₀ of eq. 9" if is_positive else "eq. 9")
+
+
+# -- μ -------------------------------------------------------------------------------------------------------------
+
+
+def smoothing(results: Results) -> Seen:
+    """Weights and accuracies for several μ."""
+    from rich.table import Table
+
+    by_mu = {mu_of(found): found for found in results.values()}
+    measured = {scoring: {mu: smoothed_of(one, scoring) for mu, one in by_mu.items()} for scoring in SCORINGS}
+    shown = Table("μ", title="weights in the last round; accuracy: mean ± deviation, worst client")
+    for heading in ("entropy of w", "largest w", "variation of α", *(EVALUATIONS.values())):
+        shown.add_column(heading, justify="right")
+    for mu, one in measured["sent"].items():
+        theirs = published.MUS.get(mu, published.Smoothing())
+        weights = (
+            _beside(one.entropy, theirs.entropy),
+            _beside(one.largest, theirs.largest),
+            _beside(one.variation, theirs.variation),
+        )
+        fares = (measured[kind][mu] for kind in EVALUATIONS)
+        shown.add_row(
+            f"{mu:g}", *weights, *(f"{fare.mean:.2f} ± {fare.deviation:.2f}, {fare.worst:.2f}" for fare in fares)
+        )
+    return Seen(
+        [shown],
+        claims.survivals({scoring: claims.on_mu(measured[scoring]) for scoring in SCORINGS}),
+        _smoothing_pictures(measured),
+        {"mu": {scoring: {f"{mu:g}": vars(one) for mu, one in row.items()} for scoring, row in measured.items()}},
+    )
+
+
+def _beside(ours: float, theirs: float | None) -> str:
+    return f"{ours:.3f}" + ("" if theirs is None else f" ({theirs:.3f})")
+
+
+def _smoothing_pictures(measured: Mapping[str, Mapping[float, Smoothed]]) -> list[Picture]:
+    def line(name: str, scoring: str, measure: str) -> Series:
+        values = {math.log10(mu): float(getattr(one, measure)) for mu, one in measured[scoring].items()}
+        return _line(name, values)
+
+    fares = {
+        measure: [line(name, kind, key) for kind, name in EVALUATIONS.items()]
+        for measure, key in (("mean", "mean"), ("worst client", "worst"), ("deviation", "deviation"))
+    }
+    weights = {
+        title: [line(TITLES[FEDFEW], "sent", key)]
+        for title, key in (("entropy of w", "entropy"), ("largest w", "largest"), ("variation of α", "variation"))
+    }
+    return [
+        Picture("fedfew-fig-5", fares, "log₁₀ μ", "accuracy (%)"),
+        Picture("fedfew-fig-7", weights, "log₁₀ μ", "in the last round"),
+    ]
+
+
+# -- what several of them share ------------------------------------------------------------------------------------
+
+
+def _line(name: str, values: Mapping[int, float] | Mapping[float, float]) -> Series:
+    from fedpareto_papers.figures.series_panels import Series
+
+    return Series(name, np.array(sorted(values.items()), dtype=np.float64), "line")
+
+
+def _by_scoring(title: str, rows: Mapping[str, Sequence[float]], theirs: Mapping[str, str]) -> Table:
+    """A row for each run, a column for each scoring, and what the paper says of it."""
+    from rich.table import Table
+
+    shown = Table("", title=title)
+    for heading in (*SCORINGS.values(), PUBLISHED):
+        shown.add_column(heading, justify="right")
+    for name, values in rows.items():
+        shown.add_row(name, *(f"{value:.2f}" for value in values), theirs.get(name, ""))
+    return shown
+
+
+def _by_text(row: Mapping[int, float]) -> dict[str, float]:
+    return {str(key): value for key, value in row.items()}
+
+
+SHOWN: Mapping[str, Callable[[Results], Seen]] = {
+    "fedfew-table-1": table_1,
+    "fedfew-jain": jain,
+    "fedfew-fig-2": figure_2,
+    "fedfew-table-6": table_6,
+    "fedfew-fig-3": figures_3_and_4,
+    "fedfew-fig-4": figures_3_and_4,
+    "fedfew-mu": smoothing,
+}
+"""By name of the reproduction."""

@@ -1,0 +1,321 @@
+"""How clients form clusters, in FedPref (section 4.3.5 of the thesis) and in CFL (section A.2.2.3).
+
+FedPref: a few distinct preferences, each held by several clients. The thesis shows similarity matrices and clusters of
+single runs; beside them we measure how far the clusters are the groups of equal clients, by the adjusted Rand index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import comb
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpareto.campaigns.parallel import Jobs
+from fedpareto.config.files import write_atomically
+from fedpareto.record import reading
+from fedpareto_papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text
+from fedpareto_papers.claims import Claim, Part, judged
+from fedpareto_papers.thesis.morl import published
+from fedpareto_papers.thesis.morl.published import ENVIRONMENTS
+from fedpareto_papers.thesis.morl.runs import Found, Plan, Training, environments, find_all
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedpareto.record.run_record import Record
+    from fedpareto_papers.figures.series_panels import Series
+
+CFL = "thesis-cfl"
+QUICK_GROUPS = {"balanced": "2,2,2", "unbalanced": "1,2,3"}
+SEPARATED_BY = 16
+"""Section 4.3.5: on MO-LL all groups are clusters of their own after this round."""
+RARELY = 0.5
+"""CFL's clustering is "rarely triggered" where less than this share of the seeds has more than one cluster."""
+
+
+def prepare(name: str, options: Options) -> Study:
+    """Either study, with what the user chose."""
+    options.refuse(name, "rounds", "algorithms", "preferences", *(() if name == CFL else ("clients",)))
+    plan, chosen = Plan.make(options), environments(options.problems, default=("dst",))
+    if name == CFL:
+        return Study(
+            name, plan, {(each, "Dirichlet"): Training(each, "dirichlet", "cfl") for each in chosen}, options.jobs
+        )
+    plan = replace(plan, clients=None)  # The groups define the number of clients.
+    trainings = {
+        (each, kind): Training(each, f"groups:{sizes}", "fedpref")
+        for each in chosen
+        for kind, sizes in (QUICK_GROUPS if options.quick else _groups(each)).items()
+    }
+    return Study(name, plan, trainings, options.jobs)
+
+
+def _groups(environment: str) -> dict[str, str]:
+    found = ENVIRONMENTS[environment]
+    return {"balanced": found.balanced, "unbalanced": found.unbalanced}
+
+
+@dataclass(frozen=True)
+class History:
+    """The clusters of one training over rounds."""
+
+    environment: str
+    kind: str
+    """balanced, unbalanced, or the distribution."""
+    record: Record
+    groups: list[int]
+    """The group of each client; empty where no two clients are equal."""
+
+    @property
+    def rounds(self) -> list[int]:
+        """After which clusters are known, 0 being the beginning."""
+        return sorted(self.record.clusters(self.record.started[0]))
+
+    def over_rounds(self, measure: Callable[[Sequence[Sequence[int]]], float]) -> np.ndarray:
+        """A figure of the clusters, `[seeds, rounds]`."""
+        histories = [self.record.clusters(seed) for seed in self.record.started]
+        return np.array([[measure(history[r]) for r in self.rounds] for history in histories])
+
+    def agreement(self) -> np.ndarray:
+        """The adjusted Rand index of clusters and groups, `[seeds, rounds]`."""
+        return self.over_rounds(lambda clusters: rand_index(self.groups, labels(clusters, len(self.groups))))
+
+    @property
+    def shown(self) -> list[int]:
+        """The thesis's rounds, or rounds at the same share of a run that is shorter."""
+        rounds, of = published.SHOWN[self.environment, self.kind]
+        last = self.rounds[-1]
+        return sorted({r if max(rounds) <= last else max(1, round(r * last / of)) for r in rounds})
+
+
+@dataclass(frozen=True)
+class Study:
+    """A reproduction, ready to run."""
+
+    name: str
+    plan: Plan
+    trainings: Mapping[tuple[str, str], Training]
+    """By environment and kind."""
+    jobs: Jobs
+
+    @property
+    def headline(self) -> str:
+        """What it is and how large."""
+        quick = "QUICK VERSION of " if self.plan.quick else ""
+        size = f"{len(self.trainings)} trainings, {self.plan.size}"
+        return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {size}"
+
+    def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
+        """The trainings, a table of their clusters, the figures, and the verdicts on the thesis's claims."""
+        found = find_all(self.plan, list(self.trainings.values()), folder, say, stop, self.jobs)
+        histories = [_history(*key, one) for key, one in zip(self.trainings, found, strict=True)]
+        of_cfl = self.name == CFL
+        lines = [summary(one) | ({} if of_cfl else grouping(one)) for one in histories]
+        files = draw_sizes(histories, folder) if of_cfl else draw_groups(histories, folder)
+        claims = [] if self.plan.quick else (_on_cfl(histories) if of_cfl else _on_groups(histories))
+        rounds = {f"{one.environment} {one.kind}": _by_round(one) for one in histories}
+        written = {"name": self.name, "plan": asdict(self.plan), "clusters": lines, "over_rounds": rounds}
+        files.append(folder / f"{self.name}.json")
+        result = written | {"claims": [asdict(claim) for claim in claims]}
+        write_atomically(files[-1], json_text(result))
+        return Outcome(result, [table(self.headline, lines), *_remarks(self), *map(str, claims)], files)
+
+
+def _history(environment: str, kind: str, found: Found) -> History:
+    sizes = found.training.preferences.partition("groups:")[2]
+    groups = [number for number, size in enumerate(sizes.split(",")) for _ in range(int(size))] if sizes else []
+    return History(environment, kind, reading.load(found.folder), groups)
+
+
+# -- measures ------------------------------------------------------------------------------------------------------
+
+
+def labels(clusters: Sequence[Sequence[int]], clients: int) -> list[int]:
+    """The cluster of each client."""
+    of_client = {client: number for number, cluster in enumerate(clusters) for client in cluster}
+    return [of_client[client] for client in range(clients)]
+
+
+def rand_index(one: Sequence[int], other: Sequence[int]) -> float:
+    """The adjusted Rand index of two partitions (Hubert and Arabie 1985): 1 if they are the same, 0 if random."""
+    both = np.zeros((max(one) + 1, max(other) + 1), dtype=int)
+    np.add.at(both, (np.asarray(one), np.asarray(other)), 1)
+    together, first, second = (
+        sum(comb(int(count), 2) for count in counts) for counts in (both.ravel(), both.sum(axis=1), both.sum(axis=0))
+    )
+    expected = first * second / comb(len(one), 2)
+    largest = (first + second) / 2
+    return 1.0 if largest == expected else (together - expected) / (largest - expected)
+
+
+MEASURES: Mapping[str, Callable[[Sequence[Sequence[int]]], float]] = {
+    "clusters": len,
+    "largest cluster": lambda clusters: max(len(cluster) for cluster in clusters),
+    "clusters of one client": lambda clusters: sum(len(cluster) == 1 for cluster in clusters),
+}
+"""Of the clusters after a round."""
+
+
+def summary(history: History) -> dict[str, Any]:
+    """The sizes at the end, and when the first split came; means over the seeds."""
+    counts = history.over_rounds(MEASURES["clusters"])
+    cut = counts > 1
+    first = [history.rounds[int(of_seed.argmax())] for of_seed in cut if of_seed.any()]
+    return {
+        "environment": ENVIRONMENTS[history.environment].title,
+        "clients": history.kind,
+        "seeds that cut": f"{int(cut.any(axis=1).sum())} of {len(cut)}",
+        "first cut in round": float(np.mean(first)) if first else None,
+        **{
+            f"{name} at the end": float(history.over_rounds(measure)[:, -1].mean())
+            for name, measure in MEASURES.items()
+        },
+    }
+
+
+def grouping(history: History) -> dict[str, Any]:
+    """How far the clusters are the groups, after the thesis's rounds and at the end."""
+    index, rounds = history.agreement(), history.rounds
+    exact = index == 1
+    when = [rounds[int(of_seed.argmax())] for of_seed in exact if of_seed.any()]
+    at = {f"Rand index, {place}": _spread(index[:, rounds.index(r)]) for place, r in _places(history)}
+    found = f"{len(when)} of {len(index)}" + (f", after {np.mean(when):.1f} rounds" if when else "")
+    return at | {"Rand index, at the end": _spread(index[:, -1]), "seeds with exactly the groups": found}
+
+
+def _places(history: History) -> list[tuple[str, int]]:
+    """The rounds that are shown; the columns of a table need the same words for all environments."""
+    return list(zip(("early", "middle", "late"), history.shown, strict=False))
+
+
+def _spread(values: np.ndarray) -> str:
+    return f"{values.mean():.2f} ± {values.std():.2f}"
+
+
+def _by_round(history: History) -> dict[str, Any]:
+    """For JSON: `[seeds, rounds]` each."""
+    found: dict[str, Any] = {"rounds": history.rounds}
+    found |= {name: history.over_rounds(measure).tolist() for name, measure in MEASURES.items()}
+    return found | ({"rand_index": history.agreement().tolist()} if history.groups else {})
+
+
+# -- the claims ----------------------------------------------------------------------------------------------------
+
+
+def _on_groups(histories: Sequence[History]) -> list[Claim]:
+    """Section 4.3.5."""
+    parts = []
+    for history in histories:
+        if (history.environment, history.kind) == ("moll", "balanced") and history.rounds[-1] >= SEPARATED_BY:
+            exact = (history.agreement()[:, history.rounds.index(SEPARATED_BY)] == 1).tolist()
+            parts += [Part(f"seed {seed}", one, "") for seed, one in enumerate(exact)]
+    statement = f"On MO-LL with equal groups, the clusters are the groups by the end of round {SEPARATED_BY}."
+    return [Claim("groups-found", statement, "4.3.5", *judged("seeds", parts))] if parts else []
+
+
+def _on_cfl(histories: Sequence[History]) -> list[Claim]:
+    """Section A.2.2.3."""
+    rare, uneven = [], []
+    for history in histories:
+        title = ENVIRONMENTS[history.environment].title
+        cut = history.over_rounds(MEASURES["clusters"])[:, -1] > 1
+        if history.environment in ("moll", "dst"):
+            rare.append(Part(title, bool(cut.mean() < RARELY), f"{int(cut.sum())} of {len(cut)} seeds"))
+        if cut.any():
+            single = history.over_rounds(MEASURES["clusters of one client"])[cut, -1] > 0
+            detail = f"{int(single.sum())} of the {len(single)} seeds that cut"
+            uneven.append(Part(title, bool(single.mean() >= RARELY), detail))
+    statements = {
+        "cfl-rarely-cuts": ("On MO-LL and DST CFL rarely cuts its one cluster.", rare),
+        "cfl-cuts-unevenly": ("Where it cuts, clusters of a single client are common.", uneven),
+    }
+    return [
+        Claim(name, statement, "A.2.2.3", *judged("environments", parts))
+        for name, (statement, parts) in statements.items()
+        if parts
+    ]
+
+
+# -- what is shown -------------------------------------------------------------------------------------------------
+
+
+def table(headline: str, lines: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each training."""
+    from rich.table import Table
+
+    columns = list(dict.fromkeys(key for line in lines for key in line))
+    shown = Table(*columns, title=headline)
+    for line in lines:
+        shown.add_row(*(_text(line.get(key)) for key in columns))
+    return shown
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _remarks(study: Study) -> list[str]:
+    lines = ["Means over the seeds; ± is the deviation (population)."]
+    if study.name != CFL:
+        lines.append(
+            "The adjusted Rand index is 1 where the clusters are the groups of equal clients, 0 if they are random. "
+            "Early, middle and late are the rounds whose matrices are drawn, of the first seed."
+        )
+    return [*lines, *(["This was --quick: too little to check the thesis's claims."] if study.plan.quick else [])]
+
+
+def draw_groups(histories: Sequence[History], folder: Path) -> list[Path]:
+    """Of each training similarity matrices and clusters of its first seed; of all the Rand index over rounds."""
+    from fedpareto.report.figures import cluster_evolution, similarity_matrices
+
+    files = []
+    for one in histories:
+        name = f"thesis-clusters-{one.environment}-{one.kind}"
+        files += _written(
+            folder, f"{name}-similarity", similarity_matrices(one.record, None, one.shown, by_cluster=False)
+        )
+        files += _written(folder, f"{name}-clusters", cluster_evolution(one.record))
+    panels: dict[str, list[Series]] = {}
+    for one in histories:
+        panels.setdefault(ENVIRONMENTS[one.environment].title, []).append(_line(one.kind, one.rounds, one.agreement()))
+    return files + _panels(folder, "thesis-clusters-rand-index", panels, "adjusted Rand index")
+
+
+def draw_sizes(histories: Sequence[History], folder: Path) -> list[Path]:
+    """How many clusters there are, the size of the largest, and how many clients are alone, over rounds."""
+    panels = {
+        ENVIRONMENTS[one.environment].title: [
+            _line(name, one.rounds, one.over_rounds(measure)) for name, measure in MEASURES.items()
+        ]
+        for one in histories
+    }
+    return _panels(folder, CFL, panels, "count, mean over seeds")
+
+
+def _line(name: str, rounds: Sequence[int], values: np.ndarray) -> Series:
+    """The mean over the seeds of `[seeds, rounds]`."""
+    from fedpareto_papers.figures.series_panels import Series
+
+    return Series(name, np.stack([rounds, values.mean(axis=0)], axis=1), "line", values.std(axis=0))
+
+
+def _panels(folder: Path, name: str, panels: Mapping[str, Sequence[Series]], y_label: str) -> list[Path]:
+    from fedpareto_papers.figures.series_panels import series_panels
+
+    return _written(folder, name, series_panels(panels, "round", y_label))
+
+
+def _written(folder: Path, name: str, figure: Any) -> list[Path]:
+    """As .png and .pdf."""
+    from fedpareto.report.figures import render
+
+    files = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
+    for path in files:
+        write_atomically(path, render(figure, path.suffix[1:]))
+    return files

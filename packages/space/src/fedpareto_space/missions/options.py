@@ -1,0 +1,224 @@
+"""What a mission is: orbits, stations, links, power and what goes wrong. Part of a run's spec, as its engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from fedpareto.clock.devices import Devices
+from fedpareto.clock.policy import Policy
+from fedpareto.clock.selection import Selection
+from fedpareto.config.errors import UserError
+from fedpareto.engines.options import EngineOptions, Feature
+from fedpareto_space.missions.mishaps import Mishap
+from fedpareto_space.orbits.circular import Shell
+from fedpareto_space.orbits.plans import RATE
+from fedpareto_space.orbits.stations import MASK, Station, stations
+
+
+def _of_the_shell(problem: str, shell: str) -> str:
+    """Names the option, where a message does not."""
+    return "" if any(name in problem for name in ("shell", "altitude", "inclination")) else f" (shell is {shell})"
+
+
+USUAL_STATIONS = ("svalbard", "bangalore", "awarua")
+LONGITUDES = 180.0
+A_DAY = 24.0
+"""Simulated hours of a mission whose spec has none."""
+
+
+@dataclass(frozen=True)
+class MissionOptions(EngineOptions):
+    """A constellation whose satellites are the clients; client 0 is the first one. Clients compute as on `local`, all
+    in one stack; when their messages arrive is known from orbits, links and power.
+    """
+
+    name: ClassVar[str] = "mission"
+    simulates_time: ClassVar[bool] = True
+
+    shell: str = "40/5/1"
+    """A Walker shell of circular orbits: satellites/planes/phasing."""
+    altitude: float = 530.0
+    """Of the shell, in kilometres."""
+    inclination: float = 97.5
+    """Of the shell, in degrees."""
+    star: bool = False
+    """Whether its planes are spread over 180° (for polar orbits) instead of 360°."""
+    tle: str = ""
+    """A file with two-line elements, in place of the shell."""
+    plan: str = ""
+    """A contact plan in ION's text form, in place of all orbits: nodes that talk to others are satellites, the others
+    stations.
+    """
+    start: str = "2026-01-01T00:00"
+    """When the mission begins; UTC unless it says otherwise."""
+    stations: tuple[str, ...] = USUAL_STATIONS
+    """By name or as latitude,longitude, with a mask of their own behind an @: svalbard, hap=52.5,13.4,20000@0."""
+    mask: float = MASK
+    """Degrees above the horizon from which on a station hears a satellite, unless it says otherwise."""
+    antennas: int = 0
+    """Satellites that a station talks to at a time; 0: all that it sees."""
+    relays: tuple[float, ...] = ()
+    """Longitudes, in degrees, of relay satellites in geostationary orbit, which are in touch with the server always."""
+    route: Literal["direct", "relay", "plane", "swarm"] = "direct"
+    """How messages travel. direct: between satellites and stations or relays; relay: also through other satellites,
+    whichever way is fastest; plane: within a plane from neighbour to neighbour, and the replies of a plane are added up
+    on the way where the algorithm allows that; swarm: there is no server, and neighbours exchange their models.
+    """
+    down: float = RATE
+    """Bits a second from satellites to stations …"""
+    up: float = RATE
+    """… back …"""
+    between: float = 1e6
+    """… and between satellites."""
+    loss: float = 0.05
+    """Share of frames that a link loses."""
+    depth: Literal["fluid", "packets"] = "fluid"
+    """fluid: what CFDP takes on average; packets: each PDU of it in its frame, which takes much longer to simulate.
+    Hops between satellites of a plane are fluid always.
+    """
+    solar_watts: float = 0.0
+    """What the panels give in sunlight; 0: power is never short, and nothing about it is simulated."""
+    battery: float = 0.0
+    """Watt hours that are there for learning, all of them at the beginning; 0: a satellite learns in sunlight only.
+    With an empty battery it pauses until the panels alone give enough, or a tenth of the battery is charged again.
+    """
+    idle_watts: float = 0.0
+    """What the satellite takes from panels and battery in any case, radio and all."""
+    storage: float = math.inf
+    """Bytes on board for models and what waits to be sent."""
+    timeout: float = 48.0
+    """Hours after which the server gives up on a reply."""
+    handover: float = 10.0
+    """Minutes until a stand-by has taken over from a server that fell silent."""
+    mishaps: tuple[str, ...] = ()
+    """What goes wrong, and when: `lost sat-1-3 at 12`, `dead svalbard at 20`, `flip sat-2-1 at 30`, `server at 36`, in
+    hours.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_numbers()
+        if self.tle and self.plan:
+            raise UserError("engine: tle and plan are both given; a mission has orbits, or a finished contact plan")
+        if self.plan and (self.relays or self.solar_watts or self.route in ("plane", "swarm")):
+            raise UserError(
+                "engine: a finished contact plan has no orbits, so no relays, no power and no planes; "
+                "take a shell or tle, or leave these out"
+            )
+        self._check_route()
+        _ = self.begins, self.mishaps_ahead
+        if not self.plan:
+            _ = self.sites
+        if not self.plan and not self.tle:
+            _ = self.walker
+
+    @property
+    def lacks(self) -> Mapping[Feature, str]:
+        """A plan of contacts rules out what changes from round to round; a swarm has no server."""
+        found: dict[Feature, str] = {
+            "step": "a mission plans with the same work in every round",
+            "secure_sum": "a mission plans for one exchange a round, and it has four; take another engine",
+        }
+        if self.route == "swarm":
+            found["server"] = "engine.route is swarm"
+            found["server_codec"] = "with engine.route=swarm there is no server that sends; leave it out"
+        return found
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """As many clients as satellites, for a day."""
+        return {"clients": self.satellites, "hours": A_DAY}
+
+    def check_time(self, devices: Devices, policy: Policy, selection: Selection, seeds: int) -> None:
+        """Raises UserError if devices have links or times of their own: those of satellites are the mission's."""
+        given = [name for name in ("down", "up", "latency", "loss") if getattr(devices, name)]
+        if devices.availability != "always":
+            given.append("availability")
+        if given:
+            other = f"engine.{given[0]}" if hasattr(self, given[0]) else "from orbits and stations"
+            raise UserError(f"devices: {given[0]} is given, but that of satellites is {other}")
+
+    def _check_numbers(self) -> None:
+        for name in ("down", "up", "between"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"engine: {name} is {getattr(self, name):g}; it is in bits a second, above 0")
+        for name in ("solar_watts", "battery", "idle_watts", "timeout", "handover"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"engine: {name} is {getattr(self, name):g}; it is a number from 0 on")
+        if 0 < self.solar_watts <= self.idle_watts:
+            raise UserError(
+                f"engine: solar_watts is {self.solar_watts:g} and idle_watts {self.idle_watts:g}; nothing is left for "
+                "learning: panels give more than the satellite takes in any case"
+            )
+        if not self.solar_watts and (self.battery or self.idle_watts):
+            raise UserError("engine: battery and idle_watts are of use with solar_watts only; say what the panels give")
+        if not 0 <= self.loss < 1:
+            raise UserError(f"engine: loss is {self.loss:g}; it is a share from 0 to below 1")
+        if not self.storage > 0:
+            raise UserError(f"engine: storage is {self.storage:g}; it is in bytes, above 0")
+        if self.antennas < 0:
+            raise UserError(f"engine: antennas is {self.antennas}; it is a number of satellites, or 0 for all")
+        for longitude in self.relays:
+            if not -LONGITUDES <= longitude <= 2 * LONGITUDES:
+                raise UserError(f"engine: relays has a longitude of {longitude:g}; it is from -180 to 360 degrees")
+
+    def _check_route(self) -> None:
+        if self.route in ("relay", "swarm") and self.depth == "packets":
+            raise UserError(
+                f"engine: depth is packets, but route is {self.route}, of whose links between satellites only the "
+                "average is known; take fluid, or route: direct or plane"
+            )
+        if self.route == "swarm" and any(one.kind in ("server", "dead") for one in self.mishaps_ahead):
+            raise UserError("engine: mishaps has one of the ground, but a swarm has neither server nor stations")
+        if not self.plan and self.route != "swarm" and not self.stations and not self.relays:
+            raise UserError("engine: nobody is on the ground: give stations or relays, or take route: swarm")
+
+    @cached_property
+    def begins(self) -> datetime:
+        """The start."""
+        try:
+            found = datetime.fromisoformat(self.start)
+        except ValueError:
+            raise UserError(f"engine: start is '{self.start}'; right is, say, 2026-01-31T12:00") from None
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+    @cached_property
+    def walker(self) -> Shell:
+        """The shell."""
+        try:
+            return Shell.parse(self.shell, self.altitude, self.inclination, self.star)
+        except UserError as problem:
+            raise UserError(f"engine: {problem}{_of_the_shell(str(problem), self.shell)}") from None
+
+    @cached_property
+    def sites(self) -> tuple[Station, ...]:
+        """The stations."""
+        try:
+            return stations(self.stations, self.mask)
+        except UserError as problem:
+            raise UserError(f"engine: stations: {problem}") from None
+
+    @cached_property
+    def mishaps_ahead(self) -> tuple[Mishap, ...]:
+        """What goes wrong, in order of time."""
+        return tuple(sorted((Mishap.parse(text) for text in self.mishaps), key=lambda one: one.hours))
+
+    @cached_property
+    def satellites(self) -> int:
+        """How many there are."""
+        if self.plan:
+            from fedpareto_space.orbits import ion
+            from fedpareto_space.orbits.listing import satellites_of
+
+            return len(satellites_of(ion.read(Path(self.plan))))
+        if self.tle:
+            from fedpareto_space.orbits.tle import read_tle
+
+            return len(read_tle(Path(self.tle)).names)
+        return self.walker.satellites

@@ -1,0 +1,133 @@
+"""How long a message takes over links that are open at times only, and how many bytes go on the air for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fedpareto.clock.presence import Presence
+from fedpareto.clock.trips import DOWN, UP
+from fedpareto_space.links.cfdp_network import timed_for
+from fedpareto_space.links.channel import Channel
+from fedpareto_space.links.fluid import LAST, cost, seconds
+from fedpareto_space.links.frames import OVERHEAD
+from fedpareto_space.links.managed import Managed
+
+HEADER = 124
+"""Bytes of the protocol's own header in each message: the largest of any algorithm, with its manifest."""
+
+
+class Moved(NamedTuple):
+    """What becomes of k messages."""
+
+    ended: np.ndarray
+    """When each is there; infinite: never."""
+    radio: np.ndarray
+    """Seconds for which the satellite's radio was on for it."""
+    air: np.ndarray
+    """Bytes that were sent for it, with headers, frames and what was sent again."""
+
+
+@dataclass(frozen=True)
+class Radio:
+    """The channels of one link: to a satellite and from it."""
+
+    up: float
+    """Bits a second to a satellite …"""
+    down: float
+    """… and from it."""
+    loss: float
+    delay: float = 0.01
+    """Seconds: 3,000 km of light."""
+
+    @property
+    def channels(self) -> dict[int, Channel]:
+        """By direction, as clients see it: DOWN is to a satellite."""
+        return {
+            DOWN: Channel(self.up, self.loss, delay=self.delay),
+            UP: Channel(self.down, self.loss, delay=self.delay),
+        }
+
+    @cached_property
+    def managed(self) -> Managed:
+        """CFDP's timers for these channels."""
+        slowest = min(self.up, self.down)
+        return timed_for(Managed(), Channel(slowest, self.loss, delay=self.delay))
+
+
+class Transfers(Protocol):
+    """Messages between satellites and whoever they talk to."""
+
+    @property
+    def links(self) -> Presence:
+        """When each satellite talks to anybody."""
+
+    def finish(
+        self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, number: np.ndarray, way: int
+    ) -> Moved:
+        """What becomes of messages of so many bytes that are ready at `start`, `[k]` each; `number` is that of the
+        task, for what is left to chance. Messages of a satellite follow each other; they are never in each other's way.
+
+        Who sends nothing needs no luck: no message of that satellite, however short, would be there earlier.
+        """
+
+    def earliest(self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int) -> np.ndarray:
+        """Before when no such message is there, whatever luck it has, `[k]`."""
+
+
+@dataclass(frozen=True)
+class Fluid:
+    """As much as CFDP takes on average. A transfer goes on in the next contact where it stopped."""
+
+    links: Presence
+    radio: Radio
+
+    def finish(
+        self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, number: np.ndarray, way: int
+    ) -> Moved:
+        """See Transfers."""
+        sending, asking, air = fluid_costs(self.radio, sizes, way)
+        last = self.radio.channels[way].seconds(LAST)
+        ended = self._usable[way].finish(rows, start, sending + asking - last) + last + self.radio.delay
+        return Moved(ended, sending, air)
+
+    @cached_property
+    def _usable(self) -> dict[int, Presence]:
+        """When frames are begun, by direction: none in the last moment of a contact that might not get through."""
+        frame = self.radio.managed.largest_pdu + OVERHEAD
+        return {
+            way: replace(self.links, ends=np.maximum(self.links.ends - channel.seconds(frame), self.links.starts))
+            for way, channel in self.radio.channels.items()
+        }
+
+    def earliest(self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int) -> np.ndarray:
+        """See Transfers: it is known to the second."""
+        return self.finish(rows, start, sizes, np.zeros(len(rows)), way).ended
+
+
+def without_loss(
+    links: Presence, radio: Radio, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int
+) -> np.ndarray:
+    """When messages would be there if nothing of them were lost, `[k]`."""
+    kinds, which = np.unique(np.rint(sizes).astype(np.int64), return_inverse=True)
+    clean = replace(radio, loss=0.0)
+    sending = np.array([_cost(clean, size, way)[0] for size in kinds.tolist()])[which]
+    return links.finish(rows, start, sending + radio.delay)
+
+
+def fluid_costs(radio: Radio, sizes: np.ndarray, way: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Seconds of sending and of asking again, and bytes on the air, `[k]` each."""
+    kinds, which = np.unique(np.rint(sizes).astype(np.int64), return_inverse=True)
+    found = np.array([_cost(radio, size, way) for size in kinds.tolist()]).reshape(-1, 3)
+    sending, asking, air = found[which].T
+    return sending, asking, air
+
+
+@lru_cache(maxsize=4096)
+def _cost(radio: Radio, size: int, way: int) -> tuple[float, float, float]:
+    there, back = radio.channels[way], radio.channels[1 - way]
+    found = cost(size + HEADER, there, radio.managed.segment)
+    return *seconds(found, there, back, radio.managed), found.bytes

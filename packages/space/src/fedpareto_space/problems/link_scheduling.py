@@ -1,0 +1,128 @@
+"""Link scheduling: when a satellite should send its data, and to whom, if cost, latency and energy all count.
+
+Section 6.1.2 of the thesis calls preferences such as cost against latency highly relevant for federations in orbit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import ClassVar
+
+from fedpareto.config.errors import UserError
+from fedpareto.contract.problem import Objective
+from fedpareto.learners.dqn import DQN
+from fedpareto.problems.morl.problem import MORLProblem
+from fedpareto_space.orbits.circular import Shell
+from fedpareto_space.orbits.stations import Station, stations
+from fedpareto_space.problems.links import Downlinks, Link, Passes
+
+WAYS = ("own", "commercial", "relay")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+"""When a mission begins that does not say when."""
+GIGABYTES_AN_HOUR = 3600 / 8000
+"""Of a megabit a second."""
+MOST_CHOICES = 1_000
+
+
+@dataclass(frozen=True)
+class LinkScheduling(MORLProblem):
+    """Three objectives, cost, latency and energy; every client is another satellite of a shell."""
+
+    name: ClassVar[str] = "link-scheduling"
+
+    hidden: tuple[int, ...] = (64, 64)
+    discount: float = 0.99
+    shell: str = "40/5/1"
+    """A Walker shell of circular orbits: satellites/planes/phasing. Client 0 is its first satellite."""
+    altitude: float = 530.0
+    """Of the shell, in kilometres."""
+    inclination: float = 97.5
+    """Of the shell, in degrees."""
+    stations: tuple[str, ...] = ("svalbard",)
+    """The operator's own, by name or as latitude,longitude."""
+    commercial: tuple[str, ...] = ("fairbanks", "punta-arenas", "hartebeesthoek", "hawaii")
+    """Those of somebody who charges for it."""
+    choices: int = 48
+    """Of an episode: after the last one it is over."""
+    minutes: float = 10.0
+    """From one choice to the next."""
+    rates: tuple[float, ...] = (25.0, 200.0, 3.0)
+    """Megabits a second to an own station, to a commercial one, and to a relay, which is always in sight."""
+    watts: tuple[float, ...] = (6.0, 6.0, 10.0)
+    """What sending takes, in the same order."""
+    prices: tuple[float, ...] = (0.0, 3.0, 0.0)
+    """Euros a minute, in the same order."""
+    gathered: float = 4.0
+    """Megabits a second of new data in sunlight."""
+    solar_watts: float = 6.0
+    """What the panels have left for the radio in sunlight."""
+    battery: float = 10.0
+    """Watt hours for the radio; an episode begins with a full battery."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rates", "watts", "prices"):
+            given, least = getattr(self, name), "0 or more" if name == "prices" else "above 0"
+            if len(given) != len(WAYS) or not all(
+                value < math.inf and (value >= 0 if name == "prices" else value > 0) for value in given
+            ):
+                raise UserError(f"{name} is {list(given)}; it is a number for each of {', '.join(WAYS)}, {least}")
+        for name in ("minutes", "gathered", "battery"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"{name} is {getattr(self, name):g}; it is a number above 0")
+        if not 0 <= self.solar_watts < math.inf:
+            raise UserError(f"solar_watts is {self.solar_watts:g}; it is a number from 0 on")
+        if not 1 <= self.choices <= MOST_CHOICES:
+            raise UserError(f"choices is {self.choices}; an episode has 1 to {MOST_CHOICES:,}")
+        _ = self._satellites, self._networks
+
+    @property
+    def _satellites(self) -> Shell:
+        return Shell.parse(self.shell, self.altitude, self.inclination)
+
+    @property
+    def _networks(self) -> list[tuple[Station, ...]]:
+        if not self.stations or not self.commercial:
+            raise UserError("stations and commercial have at least one station each, for example svalbard")
+        return [stations(self.stations), stations(self.commercial)]
+
+    @cached_property
+    def environment(self) -> Downlinks:
+        """See ReinforcementProblem."""
+        orbits = self._satellites.orbits(START)
+        passes = Passes.of(orbits, self._networks, START, self.choices, self.minutes / 60)
+        each = zip(self.rates, self.watts, self.prices, strict=True)
+        links = tuple(Link(rate * GIGABYTES_AN_HOUR, watts, price * 60) for rate, watts, price in each)
+        return Downlinks(passes, links, self.gathered * GIGABYTES_AN_HOUR, self.solar_watts, self.battery)
+
+    @cached_property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The reference point is what no policy falls below."""
+        names = ("cost", "latency", "energy")
+        return tuple(
+            Objective(name, maximise=True, reference=value)
+            for name, value in zip(names, self.environment.worst(), strict=True)
+        )
+
+    def default_clients(self) -> int:
+        """One for each satellite."""
+        return self._satellites.satellites
+
+    def learner(self) -> DQN:
+        """Ten episodes a round."""
+        return DQN(
+            steps=480,
+            lr=0.001,
+            batch_size=64,
+            buffer_size=20_000,
+            learning_starts=480,
+            gamma=self.discount,
+            target_update_interval=480,
+            train_freq=4,
+            gradient_steps=2,
+            exploration_steps=4_800,
+            exploration_final=0.05,
+        )

@@ -1,0 +1,211 @@
+"""From a run's spec to the twelve rows, and from agreed rows to what learns: nothing runs but what was agreed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedpareto.clock.policy import Policy
+from fedpareto.config.errors import UserError
+from fedpareto.config.parameters import to_plain
+from fedpareto.contract import registry
+from fedpareto.contract.algorithm import Setting, participant_count, unwrapped
+from fedpareto.spec.settings import settings_of
+from fedpareto.spec.spec import Spec
+from fedpareto_space.session import triggers
+from fedpareto_space.session.learning import ClientHalf, ServerHalf, arrays_of
+from fedpareto_space.wire import patterns, payload, rows
+from fedpareto_space.wire.manifest import Manifest
+from fedpareto_space.wire.negotiation import Capabilities
+from fedpareto_space.wire.refusals import ProtocolError, Refusal
+from fedpareto_space.wire.rows import Action
+from fedpareto_space.wire.terms import ROWS, Terms
+from fedpareto_space.wire.vocabulary import Role
+
+SERVER = 1
+"""The server's node, if nobody says otherwise."""
+FIRST_CLIENT = 10
+"""The node of client 0."""
+CLIENT_FAILURES = rows.ClientFailures(
+    timeout=600.0,
+    on_timeout=Action.RETRY,
+    retries=3,
+    backoff=2.0,
+    on_server_change=rows.ServerChange.STANDBYS,
+    on_non_finite=Action.REVERT,
+    on_corrupt_state=Action.REVERT,
+    on_storage_full=Action.DROP,
+    on_low_power=Action.PAUSE,
+    on_undecodable=Action.REQUEST_FULL,
+    on_unknown_base=Action.REQUEST_FULL,
+    checkpoint_every=1,
+)
+SERVER_FAILURES = rows.ServerFailures(
+    timeout=3600.0,
+    on_timeout=Action.RETRY,
+    quorum=1,
+    on_quorum_lost=Action.LEAVE,
+    duplicates=rows.Duplicates.DROP,
+    over_stale=rows.OverStale.DROP,
+    on_invalid=Action.RETRY,
+    on_unknown_base=Action.REQUEST_FULL,
+    quarantine_after=3,
+    rejoin=rows.Rejoin.FULL,
+    checkpoint_every=1,
+)
+
+_TRAINING = ["retry", "pause", "revert", "drop", "request-full", "leave"]
+_RECEIVING = ["ignore", "retry", "pause", "revert", "request-full", "leave"]
+ABILITIES: Mapping[tuple[int, int], Any] = {
+    (2, 7): "reference",
+    (3, 3): "reference",
+    (2, 6): {"content": ["weights", "difference", "per-objective-differences"]},
+    (2, 8): {
+        "on-timeout": ["ignore", "retry", "continue", "pause", "revert", "request-full", "leave"],
+        "on-non-finite": _TRAINING,
+        "on-corrupt-state": _TRAINING,
+        "on-storage-full": ["ignore", "continue", "pause", "drop", "leave"],
+        "on-low-power": ["ignore", "continue", "pause", "leave"],
+        "on-undecodable": _RECEIVING,
+        "on-unknown-base": _RECEIVING,
+    },
+    (3, 1): {"weighting": ["rule", "uniform", "samples"]},
+    (3, 4): {
+        "on-timeout": ["ignore", "retry", "continue", "pause", "revert", "drop", "leave"],
+        "on-quorum-lost": ["ignore", "retry", "continue", "pause", "revert", "leave"],
+        "on-invalid": ["ignore", "retry", "drop", "request-full", "leave"],
+        "on-unknown-base": ["ignore", "retry", "drop", "request-full", "leave"],
+    },
+}
+"""What the machines of this package do; rows that are not here may be anything that the protocol has."""
+
+
+def capabilities(node: int, role: Role, narrower: Mapping[tuple[int, int], Any] | None = None) -> Capabilities:
+    """What a node of this package can do; `narrower` patterns say less for some rows."""
+    topologies = ["decentralised"] if role is Role.PEER else ["star", "ring", "hierarchical"]
+    wanted = {(2, 1): topologies, **ABILITIES, **(narrower or {})}
+    found = {row.place: patterns.read(row.kind, wanted.get(row.place, patterns.ANY)) for row in ROWS}
+    return Capabilities(node, role, found)
+
+
+def known_rule(name: str, parameters: Mapping[str, Any]) -> object:
+    """The algorithm of that name; UserError with the closest one if there is none."""
+    return registry.make_algorithm(name, _lists(parameters))
+
+
+def _lists(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in parameters.items()}
+
+
+def terms_of(spec: Spec, servers: Sequence[int] = (SERVER,), **rows_: Any) -> Terms:
+    """The rows of a run: star, one local step, replace, float32 as a difference; `rows_` by name are others."""
+    setting = settings_of(spec)[0]
+    content = rows.Content.WEIGHTS
+    if any("updates" in shapes for shapes in spec.algorithm.reply_shapes(setting).values()):
+        content = rows.Content.PER_OBJECTIVE_DIFFERENCES
+    model = initial_model(setting)
+    found: dict[str, Any] = {
+        "topology": rows.Star(),
+        "servers": tuple(rows.Identity(node) for node in servers),
+        "trigger": rows.Steps(1),
+        "waiting": rows.Pause(),
+        "integration": rows.Replace(),
+        "format": rows.Format(content, "float32-delta", objectives=len(setting.objectives)),
+        "model": model,
+        "client_failures": CLIENT_FAILURES,
+        "aggregation": _aggregation(spec),
+        "collection": rows.Either(),
+        "global_model": model,
+        "server_failures": replace(SERVER_FAILURES, succession=tuple(servers[1:])),
+    }
+    return Terms(**{**found, **rows_})
+
+
+def initial_model(setting: Setting) -> rows.Reference:
+    """The model that all begin with, by the digest of its numbers and that of its manifest."""
+    initial = arrays_of({"model": setting.initial.float()})
+    return rows.Reference(payload.digest(initial), Manifest.of(initial).digest)
+
+
+def beginning_as(spec: Spec) -> dict[tuple[int, int], Any]:
+    """For `capabilities`: a client agrees to no other initial model than the one that its own spec has."""
+    model = initial_model(settings_of(spec)[0])
+    own = {"reference": {"digest": model.digest.hex(), "manifest": model.manifest.hex()}}
+    return {(2, 7): own, (3, 3): own}
+
+
+def _aggregation(spec: Spec) -> rows.Aggregation:
+    """The rule with all its parameters; one that does not wait aggregates as many updates as its policy says."""
+    count, policy = participant_count(spec.participation, spec.clients), spec.policy
+    least = policy.replies(count) if policy.kind in ("buffered", "asynchronous") else 1
+    if policy.waits and unwrapped(spec.algorithm).policy != "sync":
+        least = spec.clients
+    staleness: Any = rows.Fresh()
+    if policy.staleness == "polynomial":
+        staleness = rows.Polynomial(policy.exponent)
+    elif policy.staleness == "hinge":
+        staleness = rows.Hinge(policy.slope, policy.grace)
+    parameters = to_plain(unwrapped(spec.algorithm))
+    return rows.Aggregation(spec.algorithm.name, parameters, staleness=staleness, minimum=least)
+
+
+def changed(terms: Terms, **rows_: Any) -> Terms:
+    """With some rows, or some fields of a row (`client_failures={"retries": 1}`), others."""
+    found: dict[str, Any] = {}
+    for name, value in rows_.items():
+        found[name] = replace(getattr(terms, name), **value) if isinstance(value, dict) else value
+    return replace(terms, **found)
+
+
+# -- what learns -----------------------------------------------------------------------------------------------------
+
+
+def agreed_spec(spec: Spec, terms: Terms) -> Spec:
+    """The run with the rule that was agreed on."""
+    rule = terms.aggregation
+    if rule.weighting is rows.Weighting.RULE:
+        return replace(spec, algorithm=registry.make_algorithm(rule.rule, _lists(rule.parameters)))
+    named = {rows.Weighting.UNIFORM: "equal", rows.Weighting.SAMPLES: "size"}.get(rule.weighting, "")
+    try:
+        algorithm = registry.make_algorithm(rule.rule, {**_lists(rule.parameters), "weighting": named})
+    except UserError:
+        what = f"{rule.rule} cannot weight clients by {rule.weighting.name.lower()}"
+        raise ProtocolError(Refusal.NOT_SUPPORTED, what, (3, 1)) from None
+    return replace(spec, algorithm=algorithm)
+
+
+def policy_of(spec: Spec, terms: Terms) -> Policy:
+    """For whom a round waits, and what a late update counts."""
+    rule = terms.aggregation
+    own = "sync" if rule.minimum >= spec.clients else unwrapped(spec.algorithm).policy
+    options: dict[str, Any] = {"kind": own, "staleness": "constant"}
+    if own == "sync" and rule.deadline is not None:
+        options |= {"kind": "deadline", "deadline": rule.deadline}
+    if own == "buffered":
+        options["buffer"] = min(rule.minimum, spec.clients)
+    match rule.staleness:
+        case rows.Polynomial(exponent):
+            options |= {"staleness": "polynomial", "exponent": exponent}
+        case rows.Hinge(slope, start):
+            options |= {"staleness": "hinge", "slope": slope, "grace": start}
+    return Policy(**options)
+
+
+def client_half(spec: Spec, client: int, terms: Terms) -> ClientHalf:
+    """A client that learns as agreed."""
+    mu = terms.integration.strength if isinstance(terms.integration, rows.Proximal) else 0.0
+    watches = any(isinstance(one, rows.Loss) for one in triggers.every(terms.trigger))
+    return ClientHalf(agreed_spec(spec, terms), client, mu, watches)
+
+
+def server_half(spec: Spec, terms: Terms) -> ServerHalf:
+    """A server that learns as agreed."""
+    agreed = agreed_spec(spec, terms)
+    return ServerHalf(agreed, policy_of(agreed, terms), terms.aggregation.server_lr)
+
+
+def enough_of(terms: Terms, half: ServerHalf) -> int | None:
+    """How many updates close a round; None: those of all who were asked."""
+    kind = half.policy.kind
+    return None if kind in ("sync", "deadline") else terms.aggregation.minimum

@@ -1,0 +1,163 @@
+"""What happens to a machine, and what it wants done. Machines have no clock, no socket and no file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import TypeAlias
+
+from fedpareto_space.session.work import Answer, Arrays, Ask, Exchange
+from fedpareto_space.wire.vocabulary import FaultKind
+
+# -- events --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Started:
+    """The machine is switched on, for the first time or after a reset."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """Bytes came from a node, whole."""
+
+    source: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ContactBegan:
+    """A node can be reached."""
+
+    peer: int
+
+
+@dataclass(frozen=True)
+class ContactEnded:
+    """A node can no longer be reached."""
+
+    peer: int
+
+
+@dataclass(frozen=True)
+class Timer:
+    """A time that the machine asked for has come."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A client's local step is done."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The server half has learnt, and asks."""
+
+    exchange: Exchange
+
+
+@dataclass(frozen=True)
+class LocalFault:
+    """Something is wrong with this node: storage is full, or power is low."""
+
+    fault: FaultKind
+
+
+@dataclass(frozen=True)
+class LocalFaultOver:
+    """It is right again."""
+
+    fault: FaultKind
+
+
+Event: TypeAlias = (
+    Started | Received | ContactBegan | ContactEnded | Timer | Trained | Asked | LocalFault | LocalFaultOver
+)
+
+# -- effects -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Send:
+    """Bytes for a node."""
+
+    to: int
+    data: bytes = field(repr=False)
+    priority: int = 0
+    lifetime: float = inf
+    replaces: str = ""
+
+
+@dataclass(frozen=True)
+class SetTimer:
+    """Wants `Timer(name)` at that time, instead of any that it wanted before under this name; None: never."""
+
+    name: str
+    at: float | None
+
+
+@dataclass(frozen=True)
+class Train:
+    """One local step from `start`; the answer is `Trained`."""
+
+    ask: Ask
+    start: Arrays = field(repr=False)
+    further: int = 0
+    """Local steps before it in this round."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """The server half learns from these updates; the answer is `Asked`. At the very first there are none."""
+
+    answers: Sequence[Answer] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Learning is over: this is what the client uses."""
+
+    solution: Arrays = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The machine's and the learner's state is to be kept where it survives a reset."""
+
+
+@dataclass(frozen=True)
+class Restore:
+    """The learner goes back to what was kept last, or to this."""
+
+    saved: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The server half's state goes to a stand-by, as a message that `ServerMachine.copied` makes of it."""
+
+    to: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The machine is done, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """For the log: a fault, what was done about it, and in a few words what happened."""
+
+    fault: FaultKind
+    action: str
+    detail: str = ""
+
+
+Effect: TypeAlias = Send | SetTimer | Train | Aggregate | Adopt | Keep | Restore | Copy | Leave | Told

@@ -1,0 +1,112 @@
+"""Which tensors travel: their order, names, shapes and types. Both ends hold the same one before they use a payload."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, Any
+
+import numpy as np
+
+from fedpareto_space.wire import cbor
+from fedpareto_space.wire.kinds import Flag, Many, Text, Whole, Word
+from fedpareto_space.wire.refusals import ProtocolError, Refusal
+from fedpareto_space.wire.rows import SHORT
+from fedpareto_space.wire.schema import Record, Struct
+
+MOST_TENSORS = 1024
+MOST_VALUES = 2**32 - 1
+"""Of one tensor."""
+
+
+class Dtype(IntEnum):
+    """Types of numbers; all travel with the lowest byte first."""
+
+    FLOAT32 = 0
+    FLOAT64 = 1
+    INT32 = 2
+    INT64 = 3
+    UINT8 = 4
+    BOOL = 5
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """As NumPy calls it."""
+        return np.dtype(self.name.lower()).newbyteorder("<")
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Dtype:
+        """Of an array; ProtocolError if the protocol has no such type."""
+        try:
+            return cls[array.dtype.name.upper()]
+        except KeyError:
+            known = ", ".join(one.name.lower() for one in cls)
+            raise ProtocolError(Refusal.WRONG_TYPE, f"a tensor of {array.dtype.name}; there are {known}") from None
+
+
+@dataclass(frozen=True)
+class Tensor(Record):
+    """One tensor of a manifest."""
+
+    name: Annotated[str, Text(64, least=1)]
+    """Such as model, updates, losses."""
+    shape: Annotated[tuple[int, ...], Many(Whole(), 0, 8)]
+    """Its dimensions."""
+    dtype: Annotated[Dtype, Word(Dtype)] = Dtype.FLOAT32
+    """Of its numbers."""
+    coded: Annotated[bool, Flag()] = False
+    """Whether the message's codec is used; otherwise its numbers travel as they are."""
+
+    def must_be_consistent(self) -> None:
+        """See Record."""
+        if self.size > MOST_VALUES:
+            raise ProtocolError(Refusal.TOO_LARGE, f"{self.name} has {self.size} values; {MOST_VALUES} is the most")
+        if self.coded and self.dtype is not Dtype.FLOAT32:
+            what = f"{self.name} is {self.dtype.name.lower()}; only float32 is coded"
+            raise ProtocolError(Refusal.INCONSISTENT, what)
+
+    @property
+    def size(self) -> int:
+        """How many values."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Manifest(Record):
+    """The tensors of a payload, in their order."""
+
+    tensors: Annotated[tuple[Tensor, ...], Many(Struct(Tensor), 0, MOST_TENSORS)]
+    """In the order of the payload."""
+
+    def must_be_consistent(self) -> None:
+        """See Record."""
+        if len(set(self.names)) != len(self.names):
+            raise ProtocolError(Refusal.INCONSISTENT, "two tensors of a manifest have one name")
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, np.ndarray], coded: frozenset[str] = frozenset()) -> Manifest:
+        """Of named arrays, in their order."""
+        return cls(
+            tuple(Tensor(name, array.shape, Dtype.of(array), name in coded) for name, array in tensors.items()),
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In order."""
+        return tuple(tensor.name for tensor in self.tensors)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """By name."""
+        return {tensor.name: tensor.shape for tensor in self.tensors}
+
+    @property
+    def digest(self) -> bytes:
+        """The first 8 bytes of the SHA-256 of its encoding."""
+        return hashlib.sha256(cbor.encode(MANIFEST.to_wire(self))).digest()[:SHORT]
+
+
+MANIFEST = Struct(Manifest)

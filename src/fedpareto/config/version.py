@@ -1,3 +1,0 @@
-"""The version of fedpareto."""
-
-VERSION = "0.1.0"
