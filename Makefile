@@ -49,7 +49,7 @@ $(CORE): $(PROJECTS) $(CONSTRAINTS)
 	@touch $@
 
 $(INSTALLED): $(CORE)
-	@echo "[+] All packages, and what tests, lint and types need: 300 MB"
+	@echo "[+] All packages, and what tests, lint and types need: 400 MB"
 	@$(PIP) --quiet 'pip>=25.1' # knows groups; Python 3.11 and 3.12 bring an older one
 	$(PIP) "swig==4.5.1$(WITHOUT_BOX2D)"
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --use-pep517 "box2d-py==2.3.8$(WITHOUT_BOX2D)"
