@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 from fedpareto.config.errors import UserError
 
@@ -58,11 +58,14 @@ def AtLeast(
     return Bounds(least, most, below, what=what, besides=besides)
 
 
+Finite = Annotated[float, Above(-math.inf)]
 Positive = Annotated[float, Above(0)]
 NotNegative = Annotated[float, AtLeast(0)]
 Endless = Annotated[float, Above(0, besides=(math.inf,))]
+"""Infinity is no limit."""
 Share = Annotated[float, AtLeast(0, 1)]
 PositiveShare = Annotated[float, Above(0, 1)]
+OpenShare = Annotated[float, Above(0, below=1)]
 ShareBelowOne = Annotated[float, AtLeast(0, below=1)]
 Whole = Annotated[int, AtLeast(0)]
 Count = Annotated[int, AtLeast(1)]
@@ -81,11 +84,13 @@ def number(value: Any) -> str:
 def bounds_of(cls: type) -> Mapping[str, Bounds]:
     """The bounds of a dataclass's fields. A field that a subclass only gives another default keeps its bounds."""
     found = {name: bounds for base in reversed(cls.__bases__) for name, bounds in bounds_of(base).items()}
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        for extra in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
-            if isinstance(extra, Bounds):
-                found[name] = extra
-    return found
+    own = {name: _within(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
+    return found | {name: bounds for name, bounds in own.items() if bounds is not None}
+
+
+def _within(hint: Any) -> Bounds | None:
+    """The bounds in a type such as `tuple[Share, ...]` or `Count | None`."""
+    return hint if isinstance(hint, Bounds) else next(filter(None, map(_within, get_args(hint))), None)
 
 
 def check(cls: type, name: str, value: Any, place: str = "") -> None:
@@ -104,7 +109,8 @@ def check(cls: type, name: str, value: Any, place: str = "") -> None:
 class Bounded:
     """A dataclass whose fields are within their bounds: they are checked when an instance is made.
 
-    A subclass with more rules calls `super().__post_init__()` first.
+    A subclass with more rules calls `super().__post_init__()` first. The types of fields are names of its module, also
+    when it runs: not only under TYPE_CHECKING.
     """
 
     prefix: ClassVar[str] = ""

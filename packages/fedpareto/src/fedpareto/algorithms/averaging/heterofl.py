@@ -5,14 +5,14 @@ heterogeneous clients", 2021.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
-from fedpareto.config.bounds import Above
+from fedpareto.config.bounds import PositiveShare
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Needs, Setting, Taxonomy, participants
 from fedpareto.contract.clients import Clients
@@ -39,7 +39,7 @@ class HeteroFL(FedAvg):
     personalised: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
 
-    widths: Annotated[tuple[float, ...], Above(0, 1)] = (1.0, 0.5, 0.25)
+    widths: tuple[PositiveShare, ...] = (1.0, 0.5, 0.25)
     """r, the widths there are, as shares of the whole; a client has the largest that its device can train. If nothing
     is known about devices, they are dealt to clients in turn.
     """

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms._shared.local_loss import found_under, under
-from fedpareto.config.bounds import Above, AtLeast, Count, Positive, Whole
+from fedpareto.config.bounds import Above, Count, Positive, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
@@ -78,7 +78,7 @@ class PraFFL(Algorithm[PraFFLState]):
     balanced: bool = True
     """Whether g is divided by Σ 1/λ_j. That moves no optimum, but preferences near the edges then weigh no more than
     others in eq. 13, and plain SGD stays stable despite 1/λ. False: eq. 13 to the letter, for Adam."""
-    hypernetwork: Annotated[tuple[int, ...], AtLeast(1)] = (4, 4)
+    hypernetwork: tuple[Count, ...] = (4, 4)
     """Widths of the hypernetwork's hidden layers; the last of them has no ReLU."""
     margin: Annotated[float, Above(0, LARGEST_MARGIN)] = 0.01
     """How far λ is kept from 0, where eq. 6 has no meaning."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
-from fedpareto.config.bounds import Above, Count
+from fedpareto.config.bounds import Count, PositiveShare
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Needs, Setting, Taxonomy, participants
 from fedpareto.contract.clients import Clients
@@ -61,7 +61,7 @@ class RTFedEvoNAS(FedAvg):
     needs_losses: ClassVar[bool] = True
     reveals: ClassVar[tuple[str, ...]] = ("losses",)
 
-    widths: Annotated[tuple[float, ...], Above(0, 1)] = (1.0, 0.75, 0.5, 0.25)
+    widths: tuple[PositiveShare, ...] = (1.0, 0.75, 0.5, 0.25)
     """The choices of each hidden layer, as shares of its units."""
     population: Count = 4
     """N. Clients measure 2N architectures in every round."""
