@@ -117,5 +117,6 @@ class Bounded:
     """How messages begin, such as "engine: "."""
 
     def __post_init__(self) -> None:
-        for name in bounds_of(type(self)):
-            check(type(self), name, getattr(self, name), self.prefix)
+        cls: Any = type(self)
+        for name in bounds_of(cls):
+            check(cls, name, getattr(self, name), self.prefix)
