@@ -93,7 +93,7 @@ def test_more_workers_than_there_is_room_for_are_refused(crews):
     [
         ({"address": "somewhere"}, "address is 'somewhere'; it is auto, or host:port such as"),
         ({"address": "ray://head:10001"}, "address is 'ray://head:10001'"),
-        ({"workers": -1}, "workers is -1"),
+        ({"workers": -1}, "workers is -1; it is at least 0 and at most 10,000"),
         ({"device": "cuda:1"}, "on Ray it is cpu or cuda"),
     ],
 )

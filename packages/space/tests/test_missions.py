@@ -260,15 +260,15 @@ def test_a_mission_ends_by_the_clock_and_goes_on_after_a_stop_bit_for_bit(tmp_pa
     [
         ({"shell": "40/6/1"}, "40 satellites do not fit into 6 planes; 5 planes would do"),
         ({"altitude": 50}, "an orbit at 50 km is impossible"),
-        ({"down": 0}, "down is 0; it is in bits a second, above 0"),
-        ({"loss": 1}, "loss is 1; it is a share from 0 to below 1"),
+        ({"down": 0}, "down is 0; it is above 0"),
+        ({"loss": 1}, "loss is 1; it is at least 0 and below 1"),
         ({"stations": ["svalbart"]}, "did you mean 'svalbard'"),
         ({"mishaps": ["lost sat-1-3"]}, "right is, say, 'lost sat-1-3 at 12'"),
         ({"mishaps": ["broken sat-1-3 at 3"]}, "unknown mishap 'broken'"),
         ({"mishaps": ["server sat-1-1 at 3"]}, "right is, say, 'server at 36'"),
         ({"start": "yesterday"}, "right is, say, 2026-01-31T12:00"),
         ({"stations": []}, "nobody is on the ground"),
-        ({"antennas": -1}, "antennas is -1"),
+        ({"antennas": -1}, "antennas is -1; it is at least 0"),
     ],
 )
 def test_a_bad_mission_is_refused_in_one_line(engine, message):

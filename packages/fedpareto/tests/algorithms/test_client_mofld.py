@@ -102,8 +102,8 @@ def test_a_client_searches_by_what_it_measured_itself_and_posts_it_with_noise():
     ("given", "message"),
     [
         ({"samples": 0}, "samples"),
-        ({"radius": 2.0}, "radius is 2.0"),
-        ({"noise": -1.0}, "noise is -1.0"),
+        ({"radius": 2.0}, "radius is 2; it is at least 0 and at most 1"),
+        ({"noise": -1.0}, "noise is -1; it is at least 0"),
     ],
 )
 def test_bad_values_are_named(given, message):

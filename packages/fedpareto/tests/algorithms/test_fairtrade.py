@@ -94,9 +94,9 @@ def test_the_loss_by_hand():
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"proposals": -1}, "proposals is -1; it is not negative"),
+        ({"proposals": -1}, "proposals is -1; it is at least 0"),
         ({"fairness_range": (1.0, 0.1)}, r"fairness_range is \[1, 0.1\]; it is a smaller and a larger positive number"),
-        ({"step": 0.0}, "fairness and step are 1 and 0"),
+        ({"step": 0.0}, "step is 0; it is above 0"),
     ],
 )
 def test_wrong_parameters_are_refused(wrong, complaint):

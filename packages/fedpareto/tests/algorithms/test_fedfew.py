@@ -264,10 +264,10 @@ def test_a_beginning_without_randomness_gets_some():
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("fedfew", {"models": 0}, "models is 0"),
-        ("fedfew", {"mu": 0.0}, "mu is 0.0"),
-        ("fedfew", {"server_lr": 0.0}, "server_lr is 0.0"),
-        ("ifca", {"models": 0}, "models is 0"),
+        ("fedfew", {"models": 0}, "models is 0; it is at least 1"),
+        ("fedfew", {"mu": 0.0}, "mu is 0; it is above 0"),
+        ("fedfew", {"server_lr": 0.0}, "server_lr is 0; it is above 0"),
+        ("ifca", {"models": 0}, "models is 0; it is at least 1"),
     ],
 )
 def test_wrong_parameters_are_refused_by_their_names(name, parameters, message):

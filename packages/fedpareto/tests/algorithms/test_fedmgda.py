@@ -222,13 +222,13 @@ def test_it_goes_before_any_algorithm_that_averages():
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("fedmgda-plus", {"epsilon": 1.2}, "epsilon is 1.2"),
-        ("fedmgda-plus", {"server_lr": 0.0}, "server_lr is 0.0"),
-        ("fedavg-n", {"decay": 0.0}, "decay is 0.0"),
-        ("fedmgda", {"decay_every": 0}, "decay_every is 0"),
-        ("fedmgda", {"epsilon": -1.0}, "epsilon is -1.0"),
-        ("mgda-prox", {"mu": -1.0}, "mu is -1.0"),
-        ("mgda-prox", {"epsilon": -0.1}, "epsilon is -0.1"),
+        ("fedmgda-plus", {"epsilon": 1.2}, "epsilon is 1.2; it is at least 0 and at most 1"),
+        ("fedmgda-plus", {"server_lr": 0.0}, "server_lr is 0; it is above 0"),
+        ("fedavg-n", {"decay": 0.0}, "decay is 0; it is above 0 and at most 1"),
+        ("fedmgda", {"decay_every": 0}, "decay_every is 0; it is at least 1"),
+        ("fedmgda", {"epsilon": -1.0}, "epsilon is -1; it is at least 0 and at most 1"),
+        ("mgda-prox", {"mu": -1.0}, "mu is -1; it is at least 0"),
+        ("mgda-prox", {"epsilon": -0.1}, "epsilon is -0.1; it is at least 0 and at most 1"),
     ],
 )
 def test_wrong_parameters_are_refused_by_name(name, parameters, message):

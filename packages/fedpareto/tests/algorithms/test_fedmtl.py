@@ -214,7 +214,11 @@ def test_sets_that_cannot_be_are_one_line(preferences, said):
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"threshold": 1.5}, "threshold is 1.5"), ({"power": -1.0}, "power is -1.0"), ({"power": np.inf}, "power is inf")],
+    [
+        ({"threshold": 1.5}, "threshold is 1.5; it is at least 0 and at most 1"),
+        ({"power": -1.0}, "power is -1; it is at least 0"),
+        ({"power": np.inf}, "power is inf; it is at least 0"),
+    ],
 )
 def test_wrong_parameters_are_refused(wrong, said):
     with pytest.raises(UserError, match=said):

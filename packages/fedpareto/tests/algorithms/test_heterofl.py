@@ -140,9 +140,18 @@ def test_shares_are_those_of_each_clients_slice():
     assert FedAvg().shares(setting_of([1], layout)) is None
 
 
-@pytest.mark.parametrize("widths", [(), (0.5, 0.0), (1.5,), (-1.0,), (float("nan"),)])
-def test_widths_are_shares(widths):
-    with pytest.raises(UserError, match="each is a share above 0 and at most 1"):
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        ((), "widths is empty; it is shares of the layers' widths"),
+        ((0.5, 0.0), "widths has 0; each is above 0 and at most 1"),
+        ((1.5,), "widths is 1.5; it is above 0 and at most 1"),
+        ((-1.0,), "widths is -1; it is above 0 and at most 1"),
+        ((float("nan"),), "widths is nan; it is above 0 and at most 1"),
+    ],
+)
+def test_widths_are_shares(widths, message):
+    with pytest.raises(UserError, match=message):
         HeteroFL(widths=widths)
 
 

@@ -180,9 +180,9 @@ def test_afl_evens_out_the_largest_losses():
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("q-fedavg", {"q": -1.0}, "q is -1.0"),
-        ("q-fedavg", {"lipschitz": -1.0}, "lipschitz is -1.0"),
-        ("afl", {"weight_lr": -0.1}, "weight_lr is -0.1"),
+        ("q-fedavg", {"q": -1.0}, "q is -1; it is at least 0"),
+        ("q-fedavg", {"lipschitz": -1.0}, "lipschitz is -1; it is at least 0"),
+        ("afl", {"weight_lr": -0.1}, "weight_lr is -0.1; it is at least 0"),
     ],
 )
 def test_wrong_parameters_are_refused_by_their_names(name, parameters, message):

@@ -73,6 +73,9 @@ def test_a_stack_equals_a_plain_loop_over_clients():
 def test_a_network_whose_hidden_layer_cannot_be_read_is_refused_in_one_line():
     with pytest.raises(UserError, match="moon compares what the last hidden layer sees; of 'digit-pairs' that is not"):
         Draft({"algorithm": "moon", "problem": "digit-pairs"}).finish()
-    for wrong, message in (({"mu": -1.0}, "mu is -1"), ({"temperature": 0.0}, "temperature is 0")):
+    for wrong, message in (
+        ({"mu": -1.0}, "mu is -1; it is at least 0"),
+        ({"temperature": 0.0}, "temperature is 0; it is above 0"),
+    ):
         with pytest.raises(UserError, match=message):
             replace(MOON(), **wrong)

@@ -264,17 +264,17 @@ def test_absent_clients_keep_what_is_theirs(name):
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("ditto", {"strength": -1.0}, "strength is -1.0"),
+        ("ditto", {"strength": -1.0}, "strength is -1; it is at least 0"),
         ("ditto", {"strength": float("inf")}, "strength is inf"),
-        ("apfl", {"mixing": 1.5}, "mixing is 1.5"),
-        ("apfl", {"mixing_lr": -0.1}, "mixing_lr is -0.1"),
-        ("fedrep", {"head_layers": -1}, "head_layers is -1"),
-        ("fedrep", {"head_epochs": -1}, "head_epochs is -1"),
+        ("apfl", {"mixing": 1.5}, "mixing is 1.5; it is at least 0 and at most 1"),
+        ("apfl", {"mixing_lr": -0.1}, "mixing_lr is -0.1; it is at least 0"),
+        ("fedrep", {"head_layers": -1}, "head_layers is -1; it is at least 0"),
+        ("fedrep", {"head_epochs": -1}, "head_epochs is -1; it is at least 0"),
         ("fedamp", {"strength": float("nan")}, "strength is nan"),
-        ("fedamp", {"sigma": 0.0}, "sigma is 0.0"),
-        ("fedamp", {"cloud_step": 0.0}, "cloud_step is 0.0"),
-        ("mocha", {"strength": -1.0}, "strength is -1.0"),
-        ("mocha", {"ridge": 0.0}, "ridge is 0.0"),
+        ("fedamp", {"sigma": 0.0}, "sigma is 0; it is above 0"),
+        ("fedamp", {"cloud_step": 0.0}, "cloud_step is 0; it is above 0"),
+        ("mocha", {"strength": -1.0}, "strength is -1; it is at least 0"),
+        ("mocha", {"ridge": 0.0}, "ridge is 0; it is above 0"),
     ],
 )
 def test_wrong_parameters_are_refused_by_their_names(name, parameters, message):

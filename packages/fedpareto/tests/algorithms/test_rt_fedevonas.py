@@ -116,7 +116,10 @@ def test_a_search_over_choices_finds_the_front_of_a_separable_problem():
 
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
-    [({"widths": (0.0,)}, "each is a share above 0"), ({"population": 0}, "population is 0; it is at least 1")],
+    [
+        ({"widths": (0.0,)}, "widths is 0; it is above 0 and at most 1"),
+        ({"population": 0}, "population is 0; it is at least 1"),
+    ],
 )
 def test_wrong_parameters_are_refused(wrong, complaint):
     with pytest.raises(UserError, match=complaint):

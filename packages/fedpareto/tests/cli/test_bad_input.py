@@ -68,8 +68,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["run", "--set", "lr"], "--set lr: write key=value"),
     (["run", "--set", "=1"], "--set =1: write key=value"),
     (["run", "--set", "lr=fast"], "--set lr=fast: learner: lr is 'fast'; it should be a number"),
-    (["run", "--set", "lr=-1"], "--set lr=-1: lr is -1.0"),
-    (["run", "--set", "patience=0"], "--set patience=0: patience is 0"),
+    (["run", "--set", "lr=-1"], "--set lr=-1: lr is -1; it is above 0"),
+    (["run", "--set", "patience=0"], "--set patience=0: patience is 0; it is at least 1"),
     (["run", "--problem", "adult", "--set", "goals=acuracy"], "--set goals=acuracy: unknown goal 'acuracy'; did you"),
     (["run", "--set", "threshold_in=meters"], "unknown value of algorithm fedpref: threshold_in 'meters'"),
     (["run", "--set", "attack=bais"], "--set attack=bais: unknown value of attack: kind 'bais'; did you mean 'bias'?"),
@@ -79,10 +79,10 @@ MISTAKES: list[tuple[list[str], str]] = [
         "confidence does not fit fedpref: who is blocked does not reply, and",
     ),
     (["run", "--engine", "flower-sim", "--set", "attack=bias"], "bias is simulated by the engine local only, not by"),
-    (["run", "--set", "dropout=2"], "dropout is 2.0; it is a share between 0 and 1"),
+    (["run", "--set", "dropout=2"], "dropout is 2; it is at least 0 and at most 1"),
     (["run", "--set", "memory=4 bananas"], "memory is '4 bananas'; write a number with a unit, such as 4GB"),
-    (["run", "--set", "threads=-1"], "threads is -1; it is at least 0 (0: measured)"),
-    (["run", "--set", "chunk=-1"], "chunk is -1; it is at least 0 (0: measured)"),
+    (["run", "--set", "threads=-1"], "threads is -1; it is at least 0 and at most 1,024"),
+    (["run", "--set", "chunk=-1"], "chunk is -1; it is at least 0"),
     (["run", "--set", "learningrate=1"], "unknown parameter 'learningrate'; did you mean 'lr'?"),
     (
         ["run", "fedavg", "--set", "attack=bias", "--set", "attack.clients=42"],
@@ -195,7 +195,7 @@ def test_a_bad_command_line(arguments: list[str], words: str, fedpareto: Callabl
         ("rounds: 3\nrouns: 5\n", "spec.yaml, line 2: unknown key 'rouns'; did you mean 'rounds'?"),
         ("clients: many\n", "spec.yaml, line 1: clients is 'many'; it should be a whole number"),
         ("rounds: 5\nclients: 0\n", "spec.yaml, line 2: clients is 0; it is at least 1 and at most 10,000,000"),
-        ("learner:\n  lr: -1\n", "spec.yaml, line 2: lr is -1.0"),
+        ("learner:\n  lr: -1\n", "spec.yaml, line 2: lr is -1; it is above 0"),
     ],
 )
 def test_a_malformed_spec_names_file_line_and_key(

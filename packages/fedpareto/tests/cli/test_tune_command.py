@@ -49,7 +49,7 @@ def test_a_table_a_choice_json_and_a_spec_that_runs(tmp_path, fedpareto):
         ("{lrate: [0.1]}", "", "unknown parameter 'lrate'"),
         ("{lr: {low: 1.0, high: 0.1}}", "", "line 8: the range of lr is empty: from 1.0 to 0.1"),
         ("{lr: []}", "", "lr has no values"),
-        ("{lr: {low: -1, high: 1}}", "", "lr is -1.0; a step size is a positive number"),
+        ("{lr: {low: -1, high: 1}}", "", "lr is -1; it is above 0"),
         ("{lr: {low: 0, high: 1, log: true}}", "", "low of lr is 0; on a logarithmic scale it is above 0"),
         ("{lr: {lower: 0, high: 1}}", "", "did you mean 'low'?"),
         ("{lr: 0.1}", "", "write a list of values, or a range"),

@@ -301,16 +301,16 @@ def test_nearest_to_the_ideal_does_not_depend_on_units() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"candidates": 0}, "candidates is 0; at least 1"),
-        ({"exploration": 1.5}, "exploration is 1.5; it is a share from 0 to 1"),
-        ({"least": -0.1}, "least is -0.1; it is a share from 0 to 1"),
+        ({"candidates": 0}, "candidates is 0; it is at least 1"),
+        ({"exploration": 1.5}, "exploration is 1.5; it is at least 0 and at most 1"),
+        ({"least": -0.1}, "least is -0.1; it is at least 0 and at most 1"),
         ({"least": 0.95}, "least is 0.95, above exploration, 0.9"),
-        ({"preferred": float("nan")}, "preferred is nan; it is a share from 0 to 1"),
-        ({"decay": 0.0}, "decay is 0; it is a factor above 0, at most 1"),
-        ({"penalty": -1.0}, "penalty is -1; it is a finite exponent, not negative"),
-        ({"penalty": float("inf")}, "penalty is inf; it is a finite exponent"),
-        ({"population": 1}, "population is 1; two parents are the fewest"),
-        ({"generations": -1}, "generations is -1; it is a number, not negative"),
+        ({"preferred": float("nan")}, "preferred is nan; it is at least 0 and at most 1"),
+        ({"decay": 0.0}, "decay is 0; it is above 0 and at most 1"),
+        ({"penalty": -1.0}, "penalty is -1; it is at least 0"),
+        ({"penalty": float("inf")}, "penalty is inf; it is at least 0"),
+        ({"population": 1}, "population is 1; it is at least 2"),
+        ({"generations": -1}, "generations is -1; it is at least 0"),
     ],
 )
 def test_a_parameter_that_cannot_be_is_one_line(parameters: dict[str, float], message: str) -> None:

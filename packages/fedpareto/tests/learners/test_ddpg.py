@@ -289,7 +289,11 @@ def test_its_defaults_are_those_of_table_a7():
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"tau": 0.0}, "tau is 0.0"), ({"noise_std": -0.1}, "noise_std is -0.1"), ({"batch_size": 0}, "batch_size is 0")],
+    [
+        ({"tau": 0.0}, "tau is 0; it is above 0 and at most 1"),
+        ({"noise_std": -0.1}, "noise_std is -0.1; it is at least 0"),
+        ({"batch_size": 0}, "batch_size is 0; it is at least 1"),
+    ],
 )
 def test_a_value_that_makes_no_sense_is_named(change, message):
     with pytest.raises(UserError, match=message):

@@ -288,16 +288,16 @@ def test_a_problem_without_an_environment_is_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lr": 0.0}, "lr is 0.0"),
-        ({"gamma": 1.5}, "gamma is 1.5"),
-        ({"steps": 0}, "steps is 0"),
-        ({"gradient_steps": -2}, "gradient_steps is -2"),
-        ({"learning_starts": -1}, "learning_starts is -1"),
-        ({"target_update_interval": 0}, "target_update_interval is 0"),
-        ({"tau": 0.0}, "tau is 0.0"),
-        ({"exploration_final": 2.0}, "exploration_final is 2.0"),
-        ({"exploration_steps": -1}, "exploration_steps is -1"),
-        ({"max_grad_norm": 0.0}, "max_grad_norm is 0.0"),
+        ({"lr": 0.0}, "lr is 0; it is above 0"),
+        ({"gamma": 1.5}, "gamma is 1.5; it is at least 0 and at most 1"),
+        ({"steps": 0}, "steps is 0; it is at least 1"),
+        ({"gradient_steps": -2}, "gradient_steps is -2; it is at least -1"),
+        ({"learning_starts": -1}, "learning_starts is -1; it is at least 0"),
+        ({"target_update_interval": 0}, "target_update_interval is 0; it is at least 1"),
+        ({"tau": 0.0}, "tau is 0; it is above 0 and at most 1"),
+        ({"exploration_final": 2.0}, "exploration_final is 2; it is at least 0 and at most 1"),
+        ({"exploration_steps": -1}, "exploration_steps is -1; it is at least 0"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm is 0; it is above 0"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_named(change, message):

@@ -135,7 +135,15 @@ def test_the_step_size_follows_the_round(optimiser):
         assert torch.allclose(descended(scheduled, round=round), descended(constant), atol=1e-12)
 
 
-@pytest.mark.parametrize("wrong", [{"clip_gradient": 0}, {"lr_period": 0}, {"lr_warm_up": -1}, {"lr_decay": 2.0}])
-def test_a_wrong_value_is_refused_with_what_is_right(wrong):
-    with pytest.raises(UserError, match=f"{next(iter(wrong))}.* (positive|rounds)"):
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"clip_gradient": 0}, "clip_gradient is 0; it is above 0, or inf"),
+        ({"lr_period": 0}, "lr_period is 0; it is at least 1"),
+        ({"lr_warm_up": -1}, "lr_warm_up is -1; it is at least 0"),
+        ({"lr_decay": 2.0}, "lr_decay is 2; it is at least 0 and at most 1"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_is_right(wrong, message):
+    with pytest.raises(UserError, match=message):
         Supervised(**wrong)

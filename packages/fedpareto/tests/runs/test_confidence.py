@@ -200,10 +200,10 @@ def test_a_checkpoint_of_other_clients_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"prior": 0.0}, "prior is 0; it is a positive number"),
-        ({"width": -1.0}, "width is -1; it is a positive number"),
-        ({"widening": -1.0}, "widening is -1; it is 0 or more"),
-        ({"certainty": 1.0}, "certainty is 1; it is a probability from 0.5 to below 1"),
+        ({"prior": 0.0}, "prior is 0; it is above 0"),
+        ({"width": -1.0}, "width is -1; it is above 0"),
+        ({"widening": -1.0}, "widening is -1; it is at least 0"),
+        ({"certainty": 1.0}, "certainty is 1; it is at least 0.5 and below 1"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused(values: dict[str, float], words: str) -> None:

@@ -264,7 +264,7 @@ def test_sections_read_back_and_may_be_one_word(tmp_path: Path) -> None:
         ("attack: bais\n", 1, "unknown value of attack: kind 'bais'; did you mean 'bias'?"),
         ("attack: [bias]\n", 1, "attack is ['bias']; it should be its kind, or a group of 'key: value' lines"),
         ("attack:\n  kind: bias\n  clients: [12]\n", 3, "clients names 12, but the clients are 0 to 9"),
-        ("attack:\n  kind: bias\n  share: 2\n", 3, "share is 2; it is a share between 0 and 1"),
+        ("attack:\n  kind: bias\n  share: 2\n", 3, "share is 2; it is above 0 and below 1"),
         ("problem: convex\nattack:\n  kind: label-flip\n", 3, "which convex does not have"),
         ("engine: flower-sim\nattack:\n  kind: bias\n", 3, "bias is simulated by the engine local only"),
         ("attack:\n  share: 0.3\n", 2, "attack.share is set, but no attack.kind that it belongs to"),

@@ -229,7 +229,7 @@ REFUSED = {
     "set policy.deadline, in seconds": {"policy": "deadline"},
     "deadline is for the kind deadline": {"policy": {"kind": "buffered", "deadline": 3}},
     "buffer is 10, but there are only 7": {"policy": {"kind": "buffered", "buffer": 10}},
-    "buffer is -1; it is a number of clients": {"policy": {"kind": "buffered", "buffer": -1}},
+    "buffer is -1; it is at least 0": {"policy": {"kind": "buffered", "buffer": -1}},
     "unknown value of policy: kind": {"policy": "lazy"},
     "candidates is for the kind power-of-choice, not for oort": {"selection": {"kind": "oort", "candidates": 3}},
     "candidates is 9; it is from 7": {"selection": {"kind": "power-of-choice", "candidates": 9}},

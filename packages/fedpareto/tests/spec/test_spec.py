@@ -251,7 +251,7 @@ def test_a_bare_name_of_two_parts_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         ("learner:\n  1: 2\n", 2, "unknown parameter of learner '1'"),
         ("engine: lokal\n", 1, "unknown engine 'lokal'; did you mean 'local'?"),
         ("engine:\n  memory: 4 bananas\n", 2, "memory is '4 bananas'; write a number with a unit"),
-        ("faults:\n  corrupt: 2\n", 2, "corrupt is 2.0; it is a share between 0 and 1"),
+        ("faults:\n  corrupt: 2\n", 2, "corrupt is 2; it is at least 0 and at most 1"),
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_file_line_and_key(text: str, line: int, words: str, tmp_path: Path) -> None:

@@ -289,8 +289,8 @@ def test_several_seeds_side_by_side_and_any_chunks_give_what_each_alone_gives(ki
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"kind": "bias", "share": 1.0}, "share is 1; it is a share between 0 and 1, never all"),
-        ({"kind": "bias", "from_round": 0}, "from_round is 0; the first round is 1"),
+        ({"kind": "bias", "share": 1.0}, "share is 1; it is above 0 and below 1"),
+        ({"kind": "bias", "from_round": 0}, "from_round is 0; it is at least 1"),
         ({"kind": "bias", "clients": (1, 1)}, "each client may be listed once"),
         ({"kind": "label-flip", "strength": 2.0}, "label-flip has no strength"),
         ({"kind": "inflated-count", "strength": -2.0}, "strength is -2"),

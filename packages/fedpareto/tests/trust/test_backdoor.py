@@ -77,8 +77,8 @@ def test_several_seeds_side_by_side_give_what_each_alone_gives() -> None:
     [
         ({"target": 2}, Synthetic(), "target is 2, but the classes of synthetic are 0 to 1"),
         ({}, CONVEX, "backdoor needs rows with a label"),
-        ({"poisoned": 0.0}, Synthetic(), "poisoned is a share of rows above 0"),
-        ({"columns": (-1,)}, Synthetic(), "target and columns are numbers from 0 on"),
+        ({"poisoned": 0.0}, Synthetic(), "poisoned is 0; it is above 0 and at most 1"),
+        ({"columns": (-1,)}, Synthetic(), "columns is -1; it is at least 0"),
         ({"strength": -1.0}, Synthetic(), "of backdoor it is a length"),
     ],
 )

@@ -147,8 +147,8 @@ def test_a_client_deals_shares_to_two_others_at_least_each_of_whom_is_somebody_e
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"threshold": 0.4}, "threshold is 0.4; it is a share from 0.5 to below 1"),
-        ({"neighbours": 1}, "neighbours is 1; it is at least 2, or 0 to choose"),
+        ({"threshold": 0.4}, "threshold is 0.4; it is at least 0.5 and below 1"),
+        ({"neighbours": 1}, "neighbours is 1; it is at least 2, or 0"),
         ({"colluding": 0.7}, "colluding is 0.7; it is a share from 0 to below threshold"),
         ({"bits": 16}, "bits is 16; it is 32 or 64"),
         ({"bits": 32, "precision": 30}, "precision is 30; it is a number of bits, at most bits - 8"),

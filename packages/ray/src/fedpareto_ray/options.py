@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from fedpareto.clock.devices import Devices
 from fedpareto.clock.policy import Policy
 from fedpareto.clock.selection import Selection
+from fedpareto.config.bounds import AtLeast
 from fedpareto.config.errors import UserError
 from fedpareto.engines.options import EngineOptions, Feature
 
@@ -29,7 +30,7 @@ class RayOptions(EngineOptions):
     """The cluster: "auto" for the one that this machine belongs to, or the head's host:port; empty: one is started on
     this machine for the time of the run.
     """
-    workers: int = 0
+    workers: Annotated[int, AtLeast(0, MOST_WORKERS)] = 0
     """Processes that hold a part of the clients each; 0: as many as there are GPUs with device=cuda, else as the CPUs
     allow.
     """
@@ -38,8 +39,6 @@ class RayOptions(EngineOptions):
         super().__post_init__()
         if self.address and not ADDRESS.fullmatch(self.address):
             raise UserError(f"engine: address is '{self.address}'; it is auto, or host:port such as 10.0.0.1:6379")
-        if not 0 <= self.workers <= MOST_WORKERS:
-            raise UserError(f"engine: workers is {self.workers}; it is a number up to {MOST_WORKERS} (0: as they fit)")
         if self.device not in ("cpu", "cuda"):
             raise UserError(
                 f"engine: device is '{self.device}'; on Ray it is cpu or cuda: each worker is given its GPU"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from fedpareto.clock.machines import COLUMNS, IDEAL, RANGES, TIERS, VARIED, check
+from fedpareto.clock.machines import COLUMNS, IDEAL, TIERS, VARIED
 from fedpareto.clock.presence import Presence
 from fedpareto.clock.tables import read_machines, read_trace
 from fedpareto.clock.trips import Fleet
 from fedpareto.config import kinds
+from fedpareto.config.bounds import Bounded, Endless, NotNegative, Positive, PositiveShare, Share, ShareBelowOne
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.contract.messages import Ids
 from fedpareto.tensors.rng import Addresses
@@ -27,52 +29,54 @@ SUM = 1e-6
 
 
 @dataclass(frozen=True)
-class Devices:
+class Devices(Bounded):
     """The clients' machines, from which a run has simulated seconds and joules.
 
     Speed, links, energy and so on are one number for all clients, or a list of one for each; of `tiers`, one for each
     tier. What is not given is that of a laptop, or of the tier.
     """
 
+    prefix: ClassVar[str] = "devices: "
+
     kind: kinds.Devices = "none"
     """none: work takes no time; equal: machines as given; lognormal: speed and links vary around that; tiers: kinds of
     machines in given shares; file: a CSV with a line for each client.
     """
-    speed: tuple[float, ...] = ()
+    speed: tuple[Endless, ...] = ()
     """Operations a second that training reaches; a multiplication and an addition are two."""
-    factor: tuple[float, ...] = ()
+    factor: tuple[Positive, ...] = ()
     """Times `speed`: where only relative speeds are known."""
-    down: tuple[float, ...] = ()
+    down: tuple[Endless, ...] = ()
     """Bytes a second that a client receives."""
-    up: tuple[float, ...] = ()
+    up: tuple[Endless, ...] = ()
     """Bytes a second that a client sends."""
-    latency: tuple[float, ...] = ()
+    latency: tuple[NotNegative, ...] = ()
     """Seconds that a message takes on top, in each direction."""
-    loss: tuple[float, ...] = ()
+    loss: tuple[ShareBelowOne, ...] = ()
     """Share of packets that are lost and sent again, from 0 to below 1."""
-    memory: tuple[float, ...] = ()
+    memory: tuple[Endless, ...] = ()
     """Bytes for training."""
-    compute_watts: tuple[float, ...] = ()
+    compute_watts: tuple[NotNegative, ...] = ()
     """Power while a client computes."""
-    radio_watts: tuple[float, ...] = ()
+    radio_watts: tuple[NotNegative, ...] = ()
     """Power while a client receives or sends."""
-    width: tuple[float, ...] = ()
+    width: tuple[PositiveShare, ...] = ()
     """Share of the widest network that a client can train; 1 unless given."""
-    spread: float = 0.5
+    spread: NotNegative = 0.5
     """σ of the logarithm of speed and links, of `lognormal` and within `tiers`; 0: all alike."""
     tiers: tuple[str, ...] = ("phones", "laptops", "servers")
     """Kinds of machines …"""
-    shares: tuple[float, ...] = (0.6, 0.3, 0.1)
+    shares: tuple[Share, ...] = (0.6, 0.3, 0.1)
     """… and the share of clients with each; who has which is drawn from the seed."""
     file: str = ""
     """CSV with a column `client` and any of those above, from `speed` to `width` without `factor`; the kind `file`."""
     availability: str = "always"
     """always; periodic; or a CSV with the columns `client`, `start` and `end`: when clients are present, in seconds."""
-    period: float = 86_400.0
+    period: Positive = 86_400.0
     """Seconds after which `periodic` presence, or a trace that `repeats`, begins again; a day."""
-    present: tuple[float, ...] = (0.5,)
+    present: tuple[PositiveShare, ...] = (0.5,)
     """Share of each period in which a client is present, if `periodic`."""
-    phase: tuple[float, ...] = ()
+    phase: tuple[NotNegative, ...] = ()
     """Seconds into its period of presence at which a client is at time 0, if `periodic`; empty: drawn from the
     seed.
     """
@@ -80,14 +84,11 @@ class Devices:
     """Whether a trace begins again after each `period`; otherwise clients are gone for good after their last end."""
 
     def __post_init__(self) -> None:
-        for name in RANGES.keys() & set(vars(self)):
-            value = getattr(self, name)
-            for number in value if isinstance(value, tuple) else (value,):
-                check(name, number, "devices")
+        super().__post_init__()
         self._check_kind()
         self._check_tiers()
         if not self.present:
-            raise UserError("devices: present is empty; it is a share above 0 to 1, or one for each client")
+            raise UserError("devices: present is empty; it is a share, or one for each client")
 
     def _check_kind(self) -> None:
         given = [name for name in LISTS if name != "present" and getattr(self, name)]

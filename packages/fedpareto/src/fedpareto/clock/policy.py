@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
 from fedpareto.config import kinds
+from fedpareto.config.bounds import Bounded, Count, NotNegative, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, privacy_of, secure_sum_of, small_setting, unwrapped
 
@@ -18,69 +19,61 @@ MODELS = frozenset({"model", "models", "body"})
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(Bounded):
     """When a round closes. A round is one step of the server, whatever it waited for."""
+
+    prefix: ClassVar[str] = "policy: "
 
     kind: kinds.Policy = "sync"
     """`sync` waits for all who were asked; `deadline` for those who reply in time; `buffered` for any `buffer` replies,
     while others work on; `asynchronous` for one; `tiers` for all of those who are about equally fast; `planned` for as
     many, up to `buffer`, as cost least by what is known of arrivals and presence (see fleet.planning).
     """
-    deadline: float = 0.0
+    deadline: NotNegative = 0.0
     """Of deadline: seconds that a round waits."""
     late: Literal["used", "dropped"] = "used"
     """Of deadline: whether a reply that comes later counts in a later round, or is forgotten."""
-    buffer: int = 0
+    buffer: Whole = 0
     """Of buffered, K: replies in a round, of planned at most; 0: 10, or half of those at work if they are fewer than
     20.
     """
-    concurrency: int = 0
+    concurrency: Whole = 0
     """Of buffered, asynchronous and planned: clients at work at any time; 0: as many as `participation` says."""
-    least: int = 0
+    least: Whole = 0
     """Of planned: replies in a round, at least; 0: half of `buffer`."""
-    idling: float = 1.0
+    idling: NotNegative = 1.0
     """Of planned: what the time of one training counts that a client idles, against an update that is lost to
     staleness; near 0 rounds have `buffer` replies, unless nobody else is at work.
     """
-    tiers: int = 3
+    tiers: Count = 3
     """Of tiers: how many; those of the devices, where these have tiers."""
-    lead: int = 5
+    lead: Count = 5
     """Of tiers: by how many rounds a tier may be ahead of the slowest one."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
     """s(τ), what an update counts that began τ rounds ago: 1; (1 + τ)^−exponent; or 1 up to `grace`, then
     1/(slope·(τ − grace) + 1).
     """
-    exponent: float = 0.5
+    exponent: NotNegative = 0.5
     """Of the polynomial staleness."""
-    grace: float = 4.0
+    grace: NotNegative = 4.0
     """Of the hinge: rounds without loss."""
-    slope: float = 10.0
+    slope: NotNegative = 10.0
     """Of the hinge: how fast an update loses its weight after that."""
     compensation: Literal["none", "taylor"] = "none"
     """Whether a late update is taken as it is, or corrected for what the server has learnt since it began, as in FedGSM
     (see fleet.staleness).
     """
-    strength: float = 1.0
+    strength: NotNegative = 1.0
     """λ of taylor; 0 is none."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.deadline < math.inf:
-            raise UserError(f"policy: deadline is {self.deadline:g}; it is a number of seconds")
+        super().__post_init__()
         if (self.kind == "deadline") != bool(self.deadline):
             raise UserError(
                 "policy: kind is deadline, but not how long; set policy.deadline, in seconds"
                 if self.kind == "deadline"
                 else f"policy: deadline is for the kind deadline, not for {self.kind}"
             )
-        for name in ("tiers", "lead"):
-            if getattr(self, name) < 1:
-                raise UserError(f"policy: {name} is {getattr(self, name)}; at least 1 is needed")
-        for name in _WITH:
-            if getattr(self, name) < 0:
-                raise UserError(f"policy: {name} is {getattr(self, name)}; it is a number of clients, or 0")
-        for name in ("exponent", "grace", "slope", "idling", "strength"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UserError(f"policy: {name} is {getattr(self, name):g}; it is a number from 0 on")
 
         if self.compensation != "none" and self.waits:
             raise UserError("policy: compensation is for late replies, but with the kind sync nobody is late")

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fedpareto.config import kinds
+from fedpareto.config.bounds import AtLeast, Bounded, Count, NotNegative, PositiveShare, Share, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.moo.nsga2 import Genomes, nsga2, smallest
 from fedpareto.tensors import rng
@@ -59,54 +61,41 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Bounded):
     """A rule for who is asked. All but `random` leave out who is away, as long as enough others are present."""
+
+    prefix: ClassVar[str] = "selection: "
 
     kind: kinds.Selection = "random"
     """`random` prefers nobody; `round-robin` takes those asked least often; `available` those not heard for longest;
     `power-of-choice` the worst of some candidates; `oort` those with most utility per time; `nsga2` a compromise
     between time, energy, data and silence.
     """
-    candidates: int | None = None
+    candidates: Count | None = None
     """Of power-of-choice, d: how many are drawn, of whom the worst are asked; none: twice as many as are asked."""
-    exploration: float = 0.9
+    exploration: Share = 0.9
     """Of oort, ε: share of those asked that were never asked before, in the first round."""
-    decay: float = 0.98
+    decay: PositiveShare = 0.98
     """Of oort: factor on that share with each round."""
-    least: float = 0.2
+    least: Share = 0.2
     """Of oort: below this the share does not fall."""
-    preferred: float = 0.5
+    preferred: Share = 0.5
     """Of oort: T, the time that an exchange should take at most, as a quantile of what all clients are expected to
     take; 1: nobody is too slow.
     """
-    penalty: float = 2.0
+    penalty: NotNegative = 2.0
     """Of oort, α: a client that takes t > T has (T/t)^α of its utility; 0: time does not matter."""
-    population: int = 40
+    population: Annotated[int, AtLeast(2)] = 40
     """Of nsga2: subsets in a generation."""
-    generations: int = 20
+    generations: Whole = 20
     """Of nsga2: how often the subsets are crossed, mutated and selected."""
 
     def __post_init__(self) -> None:
-        if self.candidates is not None and self.candidates < 1:
-            raise UserError(
-                f"selection: candidates is {self.candidates}; at least 1, and at least as many as are asked"
-            )
-        for name in ("exploration", "least", "preferred"):
-            share = getattr(self, name)
-            if not 0 <= share <= 1:
-                raise UserError(f"selection: {name} is {share:g}; it is a share from 0 to 1")
-        if not 0 < self.decay <= 1:
-            raise UserError(f"selection: decay is {self.decay:g}; it is a factor above 0, at most 1")
+        super().__post_init__()
         if self.least > self.exploration:
             raise UserError(
                 f"selection: least is {self.least:g}, above exploration, {self.exploration:g}, from which it falls"
             )
-        if not 0 <= self.penalty < math.inf:
-            raise UserError(f"selection: penalty is {self.penalty:g}; it is a finite exponent, not negative")
-        if self.population < 2:
-            raise UserError(f"selection: population is {self.population}; two parents are the fewest")
-        if self.generations < 0:
-            raise UserError(f"selection: generations is {self.generations}; it is a number, not negative")
 
     def must_fit(self, clients: int, count: int) -> None:
         """Raises UserError if the rule cannot choose `count` of so many clients."""

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedpareto.clock.machines import COLUMNS, check
+from fedpareto.clock.machines import COLUMNS, Machine
 from fedpareto.clock.presence import Presence
+from fedpareto.config.bounds import check
 from fedpareto.config.errors import UnknownName, UserError, reading
 from fedpareto.config.files import read_bytes
 from fedpareto.contract.messages import Ids
@@ -38,7 +39,7 @@ def read_machines(path: Path, clients: Ids) -> dict[str, np.ndarray]:
         if line.row in found:
             raise UserError(f"{line.place}: client {clients[line.row]} is there a second time; one line each")
         for name, value in line.numbers.items():
-            check(name, value, line.place)
+            check(Machine, name, value, f"{line.place}: ")
         found[line.row] = line
     _must_have_all(path, found.keys(), clients)
     names = found[0].numbers

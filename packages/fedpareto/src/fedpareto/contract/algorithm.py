@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.bounds import Bounded
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.conditioned import Conditioned
 from fedpareto.contract.groups import Comparison
@@ -131,7 +132,7 @@ its methods of `Replies`. A few numbers of each client it may read in any case.
 S = TypeVar("S", bound=State)
 
 
-class Algorithm(ABC, Generic[S]):
+class Algorithm(Bounded, ABC, Generic[S]):
     """Both halves of a federated algorithm: a frozen dataclass whose fields are its hyper-parameters.
 
     The server half (`begin`, `ask`, `tell`, `solutions`) sees messages only. The client half (`train` and any

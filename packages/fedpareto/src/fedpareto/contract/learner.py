@@ -10,6 +10,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from torch import Tensor
 
+from fedpareto.config.bounds import Bounded
 from fedpareto.config.errors import UserError
 from fedpareto.contract.messages import Message
 from fedpareto.contract.stack import Named, Stack
@@ -49,7 +50,7 @@ class Pull:
         return pulled if self.slope is None else pulled + self.slope
 
 
-class Learner(ABC):
+class Learner(Bounded, ABC):
     """Local training of n clients at once: a frozen dataclass whose fields are its hyper-parameters."""
 
     own: ClassVar[tuple[str, ...]] = ()

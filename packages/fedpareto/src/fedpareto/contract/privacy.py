@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from fedpareto.config import kinds
+from fedpareto.config.bounds import Bounded, Endless, NotNegative, OpenShare, Positive, ShareBelowOne, Whole
 from fedpareto.config.errors import UserError
 
 Part: TypeAlias = Literal["update", "losses", "objectives", "choice", "count", "public"]
@@ -29,67 +30,52 @@ ORDERS = (*range(2, 33), 40, 48, 64)
 
 
 @dataclass(frozen=True)
-class Privacy:
+class Privacy(Bounded):
     """Clipped updates with Gaussian noise (McMahan et al., "Learning differentially private recurrent language
     models", 2018); the unit that is protected is a client, with all its rows."""
+
+    prefix: ClassVar[str] = "privacy: "
 
     kind: kinds.Privacy = "none"
     """`central`: a trusted server adds the noise to the mean; `local`: each client adds it before its reply leaves;
     `distributed`: each adds a share of the central noise, and a secure sum hides all but the sum.
     """
-    clip: float = 1.0
+    clip: Endless = 1.0
     """C: a longer update is shortened to this norm, over the whole model."""
-    noise: float = 1.0
+    noise: NotNegative = 1.0
     """z: the noise of each parameter has the deviation zC on one update, or on the sum of all of them."""
-    delta: float = 1e-5
+    delta: OpenShare = 1e-5
     """δ, for which ε is recorded; well below 1 / clients."""
     randomness: Literal["seed", "system"] = "seed"
     """`seed`: reproducible noise, for studies: anyone who knows the seed can subtract it; `system`: secret noise."""
     participants: Literal["public", "secret"] = "public"
     """`secret`: a smaller ε under partial participation, against those who know neither the seed nor who took part."""
 
-    largest_loss: float = 1.0
+    largest_loss: Positive = 1.0
     """B: a loss that a client sends beside its update counts as this if it is larger, and as 0 if it is negative."""
-    values_share: float = 0.1
+    values_share: OpenShare = 0.1
     """Share of a reply's privacy that its losses, objectives and choices have together; its updates have the rest."""
     objectives: Objectives = "exact"
     """How clients report objectives: as they are; rounded, which is no protection by itself; with noise; or not."""
-    objectives_noise: float = 1.0
+    objectives_noise: Positive = 1.0
     """z of a report with noise: one that holds k values has the deviation z√k on each, times the objective's range."""
-    objectives_digits: int = 2
+    objectives_digits: Whole = 2
     """Decimals of a rounded report."""
-    dropouts: float = 0.3
+    dropouts: ShareBelowOne = 0.3
     """Of `distributed`: share of a round's clients whose noise may be missing, because they drop out or are in league
     with the server; beyond it, ε grows faster.
     """
-    budget: float = math.inf
+    budget: Endless = math.inf
     """The largest ε that a node may spend; it refuses to answer what would cost more. A node may have a lower one."""
 
     def __post_init__(self) -> None:
-        if not self.clip > 0:
-            raise UserError(f"privacy: clip is {self.clip}; the largest norm of an update is positive (inf: no limit)")
-        if not 0 <= self.noise < math.inf:
-            raise UserError(f"privacy: noise is {self.noise}; it is a multiple of clip, at least 0")
+        super().__post_init__()
         if self.noise and math.isinf(self.clip):
             raise UserError("privacy: clip is inf; noise can only hide updates of limited length")
-        if not 0 < self.delta < 1:
-            raise UserError(f"privacy: delta is {self.delta}; it is a probability between 0 and 1")
         if self.kind in ("local", "distributed") and self.participants == "secret":
             raise UserError(
                 f"privacy: participants cannot be secret with kind {self.kind}: the server sees who replies"
             )
-        if not 0 <= self.dropouts < 1:
-            raise UserError(f"privacy: dropouts is {self.dropouts}; it is a share from 0 to below 1")
-        if not 0 < self.largest_loss < math.inf:
-            raise UserError(f"privacy: largest_loss is {self.largest_loss}; it is a positive number")
-        if not 0 < self.values_share < 1:
-            raise UserError(f"privacy: values_share is {self.values_share}; it is a share between 0 and 1")
-        if not 0 < self.objectives_noise < math.inf:
-            raise UserError(f"privacy: objectives_noise is {self.objectives_noise}; it is a positive number")
-        if self.objectives_digits < 0:
-            raise UserError(f"privacy: objectives_digits is {self.objectives_digits}; it is a number of decimals")
-        if not self.budget > 0:
-            raise UserError(f"privacy: budget is {self.budget}; the largest ε is positive (inf: no limit)")
         if self.budget < math.inf:
             self.must_be_countable()
 

@@ -10,12 +10,14 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.config import kinds
+from fedpareto.config.bounds import AtLeast, Bounded, ShareBelowOne, Whole
 from fedpareto.config.errors import UserError
 
 VERSION = 2
@@ -31,30 +33,29 @@ NOBODY = -1
 
 
 @dataclass(frozen=True)
-class SecureSum:
+class SecureSum(Bounded):
     """Pairwise masks that cancel in the sum, in a ring of integers, with recovery from drop-outs."""
+
+    prefix: ClassVar[str] = "secure_sum: "
 
     kind: kinds.SecureSum = "none"
     """`masked`: clients mask what they send, so that the server learns the sum over all of them and nothing else."""
-    threshold: float = 0.67
+    threshold: Annotated[float, AtLeast(0.5, below=1)] = 0.67
     """More than this share of a round's clients have to stay to its end, and of a client and its neighbours to recover
     its mask. With two thirds a server that tells clients different things needs a third of them on its side.
     """
-    neighbours: int = 0
+    neighbours: Annotated[int, AtLeast(FEWEST - 1, besides=(0,))] = 0
     """With how many others each client shares masks; 0: with all if there are few, else as many as `colluding` needs.
     """
-    colluding: float = 0.1
+    colluding: ShareBelowOne = 0.1
     """Share of the clients that may be in league with the server, for which `neighbours` are counted."""
     bits: int = 64
     """Of each number in the ring, 32 or 64: what a number costs on the way."""
-    precision: int = 24
+    precision: Whole = 24
     """Bits of it behind the binary point: numbers are rounded to multiples of 2^-precision."""
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.threshold < 1:
-            raise UserError(f"secure_sum: threshold is {self.threshold:g}; it is a share from 0.5 to below 1")
-        if not (self.neighbours == 0 or self.neighbours >= FEWEST - 1):
-            raise UserError(f"secure_sum: neighbours is {self.neighbours}; it is at least {FEWEST - 1}, or 0 to choose")
+        super().__post_init__()
         if not 0 <= self.colluding < self.threshold:
             raise UserError(f"secure_sum: colluding is {self.colluding:g}; it is a share from 0 to below threshold")
         if self.bits not in (32, 64):

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Bounded, Share
 from fedpareto.contract.messages import Message
 from fedpareto.tensors import rng
 
 
 @dataclass(frozen=True)
-class Faults:
+class Faults(Bounded):
     """How often, per client and round, something goes wrong. Drawn from the client's own stream."""
 
-    dropout: float = 0.0
+    prefix: ClassVar[str] = "faults: "
+
+    dropout: Share = 0.0
     """Share of clients that drop out after being selected: no work, no reply."""
-    stragglers: float = 0.0
+    stragglers: Share = 0.0
     """Share of clients that do the work but reply too late: no reply, private state advanced."""
-    corrupt: float = 0.0
+    corrupt: Share = 0.0
     """Share of clients whose update arrives damaged: not-a-number, infinite, or of the wrong shape."""
 
     @property
     def happen(self) -> bool:
         """Whether any does."""
         return bool(self.dropout or self.stragglers or self.corrupt)
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            share = getattr(self, field.name)
-            if not 0 <= share <= 1:
-                raise UserError(f"faults: {field.name} is {share}; it is a share between 0 and 1")
 
 
 DAMAGES = ("nan", "inf", "shape")

@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
 from fedpareto.clock.devices import Devices
 from fedpareto.clock.policy import Policy
 from fedpareto.clock.selection import Selection
+from fedpareto.config.bounds import AtLeast, Bounded, Whole
 from fedpareto.config.errors import UserError
 
 MOST_THREADS = 1024
@@ -23,12 +24,14 @@ Feature = Literal["losses", "stopping", "attack", "codec", "server_codec", "secu
 
 
 @dataclass(frozen=True)
-class EngineOptions:
+class EngineOptions(Bounded):
     """How clients' work is computed on any engine; none of it changes the numbers beyond rounding.
 
     An engine's own options inherit from it. The class variables and properties below say what the engine can do; nobody
     else asks which engine it is.
     """
+
+    prefix: ClassVar[str] = "engine: "
 
     name: ClassVar[str]
     simulates_time: ClassVar[bool] = False
@@ -48,9 +51,9 @@ class EngineOptions:
     """
     memory: str = ""
     """Working memory for a stack of clients, such as "4GB"; empty: half of the machine's (or the device's) memory."""
-    threads: int = 0
+    threads: Annotated[int, AtLeast(0, MOST_THREADS)] = 0
     """Torch threads; 0: measured."""
-    chunk: int = 0
+    chunk: Whole = 0
     """Clients in one stack, 1 being the plain loop; 0: measured."""
     record: bool = True
     """Whether a GPU's work is recorded as CUDA graphs, which are replayed in later rounds; false: to find a mistake."""
@@ -58,11 +61,7 @@ class EngineOptions:
     """Whether MLPs on a CPU are trained by machine code that numba makes, on one thread; needs the extra "compiled"."""
 
     def __post_init__(self) -> None:
-        for name in ("threads", "chunk"):
-            if getattr(self, name) < 0:
-                raise UserError(f"engine: {name} is {getattr(self, name)}; it is at least 0 (0: measured)")
-        if self.threads > MOST_THREADS:
-            raise UserError(f"engine: threads is {self.threads}; more than {MOST_THREADS} never help")
+        super().__post_init__()
         if self.memory:
             bytes_of(self.memory)
         if self.compiled and self.device != "cpu":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative, PositiveShare
 from fedpareto.contract.policies import ActorCritic
 from fedpareto.learners.off_policy import Agent, OffPolicy
 from fedpareto.learners.optimisers import FusedAdam
@@ -35,17 +34,10 @@ class DDPG(OffPolicy):
     """Discount of later rewards."""
     train_freq: int = 1
     """Environment steps between updates."""
-    tau: float = 0.005
+    tau: PositiveShare = 0.005
     """How far the target networks move towards the others after every update."""
-    noise_std: float = 0.1
+    noise_std: NotNegative = 0.1
     """Standard deviation of the Gaussian noise on actions, whose bounds count as −1 and 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.tau <= 1:
-            raise UserError(f"tau is {self.tau}; it is above 0 and at most 1")
-        if not 0 <= self.noise_std < math.inf:
-            raise UserError(f"noise_std is {self.noise_std}; it is not negative, for example 0.1")
 
 
 class DDPGAgent(Agent):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Count, Positive, PositiveShare, Share, Whole
 from fedpareto.contract.policies import ValuePolicy
 from fedpareto.learners.off_policy import Agent, OffPolicy
 from fedpareto.learners.optimisers import FusedAdam
@@ -21,39 +20,25 @@ from fedpareto.learners.optimisers import FusedAdam
 class DQN(OffPolicy):
     """Q-learning with a value network, a replay buffer and a target network that is updated now and then."""
 
-    target_update_interval: int = 1_000
+    target_update_interval: Count = 1_000
     """Steps between two updates of the target network."""
-    tau: float = 1.0
+    tau: PositiveShare = 1.0
     """How far the target network then moves towards the other; 1: all the way."""
-    exploration_steps: int = 10_000
+    exploration_steps: Whole = 10_000
     """Steps over which the share of random actions falls from its first to its last value."""
-    exploration_initial: float = 1.0
+    exploration_initial: Share = 1.0
     """The share of random actions at the beginning."""
-    exploration_final: float = 0.05
+    exploration_final: Share = 0.05
     """The share of random actions at the end."""
     exploration_schedule: Literal["once", "restarts"] = "once"
     """"once": over a client's first `exploration_steps` steps. "restarts": as stable-baselines3 does if `learn` is
     called again in every round: in round r over the first r · `exploration_steps` steps, all rounds counted.
     """
-    max_grad_norm: float = 10.0
+    max_grad_norm: Positive = 10.0
     """Gradients are clipped to this norm."""
     tables: Literal["auto", "never"] = "auto"
     """Where there are few observations (deep-sea treasure), the values of all of them are computed once instead of row
     by row: the same up to rounding, and on a CPU several times faster. "auto": on a CPU."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.target_update_interval < 1:
-            raise UserError(f"target_update_interval is {self.target_update_interval}; it is at least 1")
-        if not 0 < self.tau <= 1:
-            raise UserError(f"tau is {self.tau}; it is above 0 and at most 1")
-        if self.exploration_steps < 0:
-            raise UserError(f"exploration_steps is {self.exploration_steps}; it is at least 0")
-        for name in ("exploration_initial", "exploration_final"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it is a share from 0 to 1")
-        if not 0 < self.max_grad_norm < math.inf:
-            raise UserError(f"max_grad_norm is {self.max_grad_norm}; it is a positive number, for example 10")
 
 
 class DQNAgent(Agent):

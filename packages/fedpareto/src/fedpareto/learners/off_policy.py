@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.bounds import AtLeast, Count, Positive, Share, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.learner import Learner, Pull
 from fedpareto.contract.messages import Message
@@ -36,21 +37,21 @@ PLACE = "environment."
 class OffPolicy(Learner):
     """Hyper-parameters by the names of stable-baselines3, where it has them."""
 
-    steps: int = 1_000
+    steps: Count = 1_000
     """Environment steps in one round, rounded up to a multiple of `train_freq`."""
-    lr: float = 1e-3
+    lr: Positive = 1e-3
     """Step size of Adam."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Transitions in one update."""
-    buffer_size: int = 50_000
+    buffer_size: Count = 50_000
     """Transitions in a client's replay buffer."""
-    learning_starts: int = 1_000
+    learning_starts: Whole = 1_000
     """Steps with random actions before the first update."""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """Discount of later rewards."""
-    train_freq: int = 4
+    train_freq: Count = 4
     """Environment steps between updates."""
-    gradient_steps: int = 1
+    gradient_steps: Annotated[int, AtLeast(-1)] = 1
     """Updates after every `train_freq` steps; −1: as many as steps."""
     optimiser_state: Literal["kept", "fresh"] = "kept"
     """Whether Adam's moments are kept from round to round (they never leave the client) or reset in each."""
@@ -60,21 +61,6 @@ class OffPolicy(Learner):
     """
 
     agent: ClassVar[type[Agent]]
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lr < math.inf:
-            raise UserError(f"lr is {self.lr}; a step size is a positive number, for example 0.001")
-        if not 0 <= self.gamma <= 1:
-            raise UserError(f"gamma is {self.gamma}; a discount is from 0 to 1, for example 0.99")
-        for name in ("steps", "batch_size", "buffer_size", "train_freq"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it is at least 1")
-        if self.learning_starts < 0:
-            raise UserError(f"learning_starts is {self.learning_starts}; it is at least 0")
-        if self.gradient_steps < -1:
-            raise UserError(
-                f"gradient_steps is {self.gradient_steps}; it is at least 0, or -1 for as many as train_freq"
-            )
 
     @property
     def turns(self) -> int:

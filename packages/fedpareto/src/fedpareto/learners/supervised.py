@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.bounds import Count, Endless, NotNegative, Positive, Share, ShareBelowOne, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.learner import STEP_FACTOR, Learner, Loss, Pull
 from fedpareto.contract.messages import Message
@@ -50,51 +51,34 @@ class Supervised(Learner):
 
     own: ClassVar[tuple[str, ...]] = ("lr", "momentum", "weight_decay")
 
-    lr: float = 0.05
+    lr: Positive = 0.05
     """Step size."""
     optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
     """The optimiser, reset in every round, as in the papers."""
-    momentum: float = 0.0
+    momentum: ShareBelowOne = 0.0
     """Of SGD."""
-    weight_decay: float = 0.0
+    weight_decay: NotNegative = 0.0
     """L2 penalty, added to the gradient; of `adamw`, decoupled from it: weights shrink by lr · weight_decay a step."""
-    clip_gradient: float = math.inf
+    clip_gradient: Endless = math.inf
     """The largest norm of a client's gradient in a step; a longer one is shortened."""
     lr_schedule: Literal["constant", "step", "cosine"] = "constant"
     """How the step size changes over rounds: not at all; `lr_decay` times as large every `lr_period` rounds; or along
     half a cosine wave to `lr_decay` of it after `lr_period` rounds.
     """
-    lr_period: int = 100
+    lr_period: Count = 100
     """Rounds of a schedule, as above."""
-    lr_decay: float = 0.1
+    lr_decay: Share = 0.1
     """Factor of a schedule, as above."""
-    lr_warm_up: int = 0
+    lr_warm_up: Whole = 0
     """Rounds over which the step size rises to its full length, linearly."""
-    epochs: int = 1
+    epochs: Count = 1
     """Passes over a client's data in one round."""
-    steps: int = 0
+    steps: Whole = 0
     """Minibatch steps in one round instead of epochs (0: count epochs)."""
-    batch_size: int = 128
+    batch_size: Count = 128
     """Rows in a minibatch; the last of an epoch may be smaller."""
     scalarisation: Literal["linear", "tchebycheff", "smooth-tchebycheff"] = "linear"
     """How a preference turns several losses into one (linear: eq. 4.1 of the thesis)."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lr < math.inf:
-            raise UserError(f"lr is {self.lr}; a step size is a positive number, for example 0.05")
-        if not 0 <= self.momentum < 1:
-            raise UserError(f"momentum is {self.momentum}; it is at least 0 and below 1, for example 0.9")
-        if not 0 <= self.weight_decay < math.inf:
-            raise UserError(f"weight_decay is {self.weight_decay}; it is not negative, for example 1e-4")
-        if not self.clip_gradient > 0:
-            raise UserError(f"clip_gradient is {self.clip_gradient}; it is a positive norm, for example 1, or inf")
-        if self.lr_period < 1 or self.lr_warm_up < 0 or not 0 <= self.lr_decay <= 1:
-            raise UserError(
-                f"lr_period, lr_warm_up and lr_decay are {self.lr_period}, {self.lr_warm_up} and {self.lr_decay:g}; "
-                "they are rounds (at least 1 and 0) and a share from 0 to 1"
-            )
-        if self.epochs < 1 or self.batch_size < 1 or self.steps < 0:
-            raise UserError("epochs and batch_size are at least 1, steps at least 0")
 
     @property
     def schedule(self) -> Schedule:

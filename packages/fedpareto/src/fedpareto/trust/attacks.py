@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.config import kinds
+from fedpareto.config.bounds import Bounded, Count, Finite, OpenShare, PositiveShare, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Setting
 from fedpareto.contract.clients import Clients
@@ -57,8 +59,10 @@ PURPOSE = "attack"
 
 
 @dataclass(frozen=True)
-class Attack:
+class Attack(Bounded):
     """What attackers do, and from which round on."""
+
+    prefix: ClassVar[str] = "attack: "
 
     kind: kinds.Attack = "none"
     """`bias` adds to the loss, `scaling` multiplies it; `sign-flip` sends the opposite update, `gaussian` noise instead
@@ -68,45 +72,38 @@ class Attack:
     the model to answer a trigger with a class of its choice."""
     clients: tuple[int, ...] = ()
     """Which clients; empty: as many as `share` says, drawn from the seed."""
-    share: float = 0.2
+    share: OpenShare = 0.2
     """Share of the clients that attack, if none are named; at least one, and never all."""
-    from_round: int = 1
+    from_round: Count = 1
     """The first round in which they do."""
     always: bool = False
     """Whether they take part in every round, in place of other clients that were drawn."""
-    strength: float | None = None
+    strength: Finite | None = None
     """The constant added to or the factor on a loss, the length of a false update relative to the true one, the factor
     on a count, of how many rounds a seldom client replies in one, or the share of false labels; none: 1 for sign-flip,
     collusion, free-rider and backdoor, 5 for seldom, 0.5 for low-quality, else 10.
     """
-    target: int = 0
+    target: Whole = 0
     """Of backdoor: the class that the trigger is to be answered with."""
-    columns: tuple[int, ...] = ()
+    columns: tuple[Whole, ...] = ()
     """Of backdoor: which numbers of a row, or pixels counted through, are the trigger; empty: the first number, or a
     patch of 3 by 3 pixels in the last corner.
     """
-    value: float | None = None
+    value: Finite | None = None
     """Of backdoor: what they are set to; none: 3, of pixels 255."""
-    poisoned: float = 0.5
+    poisoned: PositiveShare = 0.5
     """Of backdoor: the share of an attacker's training rows that have the trigger."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise UserError(f"attack: share is {self.share:g}; it is a share between 0 and 1, never all, such as 0.2")
-        if self.from_round < 1:
-            raise UserError(f"attack: from_round is {self.from_round}; the first round is 1")
-        if self.target < 0 or any(place < 0 for place in self.columns):
-            raise UserError("attack: target and columns are numbers from 0 on, of a class and of an input's entries")
-        if not 0 < self.poisoned <= 1 or not math.isfinite(self.value or 0.0):
-            raise UserError("attack: poisoned is a share of rows above 0 and at most 1, value a finite number")
+        super().__post_init__()
         if len(set(self.clients)) < len(self.clients):
             raise UserError(f"attack: clients is {list(self.clients)}; each client may be listed once")
         if self.strength is None:
             return
         if self.kind not in ("none", *USUAL_STRENGTH):
             raise UserError(f"attack: {self.kind} has no strength")
-        if not math.isfinite(self.strength) or (self.kind == "inflated-count" and self.strength <= 0):
-            raise UserError(f"attack: strength is {self.strength:g}; it should be a finite number, of a count positive")
+        if self.kind == "inflated-count" and self.strength <= 0:
+            raise UserError(f"attack: strength is {self.strength:g}; of inflated-count it is above 0")
         if self.kind in (*FORGERIES, "backdoor") and self.strength < 0:
             raise UserError(
                 f"attack: strength is {self.strength:g}; of {self.kind} it is a length, not negative: "

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.config import kinds
+from fedpareto.config.bounds import AtLeast, Bounded, NotNegative, Positive, Share
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, model_sized, small_setting, unwrapped
 from fedpareto.contract.messages import Message, Replies, Tasks, beginnings, places, take_rows, taken
@@ -41,49 +42,41 @@ FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Defence:
+class Defence(Bounded):
     """A robust rule that replies go through before they reach the algorithm."""
+
+    prefix: ClassVar[str] = "defence: "
 
     rule: kinds.Defence = "none"
     """`clip` shortens long updates; `median`, `trimmed-mean` and `fedmgda-plus` replace all updates by one robust
     update; `krum` and `multi-krum` keep only updates that lie close together; `confidence` weights clients by how
     often their updates were good, and blocks those who are bad more often than not.
     """
-    norm: float = 0.0
+    norm: NotNegative = 0.0
     """Of clip: the largest norm an update may have; 0: the median norm of the updates of a round."""
     attackers: float = 0.2
     """Of trimmed-mean, krum and multi-krum, f: how many of the replying clients may be malicious; below 1 a share,
     else a number.
     """
-    radius: float = 2.0
+    radius: Positive = 2.0
     """Of rules but multi-krum, where the server tells clients apart: how many times the median distance from the rule's
     update a client's own may be, to be kept.
     """
-    epsilon: float = 0.1
+    epsilon: Share = 0.1
     """Of fedmgda-plus: how far a client's weight may be from 1/n; 0: equal weights, 1: free weights."""
-    prior: float = 3.0
+    prior: Positive = 3.0
     """Of confidence, α₀ = β₀: as many good and as many bad updates every client is believed to have sent before."""
-    width: float = 2.0
+    width: Positive = 2.0
     """Of confidence, ξ: how many standard deviations from the median a cosine may be."""
-    widening: float = 0.5
+    widening: NotNegative = 0.5
     """Of confidence, Δξ: how much wider that is each time that updates were discarded in a round."""
-    certainty: float = 0.95
+    certainty: Annotated[float, AtLeast(0.5, below=1)] = 0.95
     """Of confidence, δ: how sure it has to be that a client is bad more often than good, for it to be blocked."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.norm < math.inf:
-            raise UserError(f"defence: norm is {self.norm:g}; it is a length, or 0 for the median length of a round")
+        super().__post_init__()
         if not (0 <= self.attackers < 0.5 or (self.attackers >= 1 and float(self.attackers).is_integer())):
             raise UserError(f"defence: attackers is {self.attackers:g}; it is a share below 0.5 or a whole number")
-        if not 0 <= self.epsilon <= 1:
-            raise UserError(f"defence: epsilon is {self.epsilon:g}; it is between 0 (equal weights) and 1 (free)")
-        for name in ("radius", "prior", "width"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"defence: {name} is {getattr(self, name):g}; it is a positive number")
-        if not 0 <= self.widening < math.inf:
-            raise UserError(f"defence: widening is {self.widening:g}; it is 0 or more")
-        if not 0.5 <= self.certainty < 1:
-            raise UserError(f"defence: certainty is {self.certainty:g}; it is a probability from 0.5 to below 1")
 
     @property
     def remembers(self) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fedpareto.clock.devices import Devices
 from fedpareto.clock.policy import Policy
 from fedpareto.clock.selection import Selection
+from fedpareto.config.bounds import AtLeast, Endless, NotNegative, Positive, ShareBelowOne, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.engines.options import EngineOptions, Feature
 from fedpareto_space.missions.mishaps import Mishap
@@ -61,40 +62,40 @@ class MissionOptions(EngineOptions):
     """By name or as latitude,longitude, with a mask of their own behind an @: svalbard, hap=52.5,13.4,20000@0."""
     mask: float = MASK
     """Degrees above the horizon from which on a station hears a satellite, unless it says otherwise."""
-    antennas: int = 0
+    antennas: Whole = 0
     """Satellites that a station talks to at a time; 0: all that it sees."""
-    relays: tuple[float, ...] = ()
+    relays: tuple[Annotated[float, AtLeast(-LONGITUDES, 2 * LONGITUDES)], ...] = ()
     """Longitudes, in degrees, of relay satellites in geostationary orbit, which are in touch with the server always."""
     route: Literal["direct", "relay", "plane", "swarm"] = "direct"
     """How messages travel. direct: between satellites and stations or relays; relay: also through other satellites,
     whichever way is fastest; plane: within a plane from neighbour to neighbour, and the replies of a plane are added up
     on the way where the algorithm allows that; swarm: there is no server, and neighbours exchange their models.
     """
-    down: float = RATE
+    down: Positive = RATE
     """Bits a second from satellites to stations …"""
-    up: float = RATE
+    up: Positive = RATE
     """… back …"""
-    between: float = 1e6
+    between: Positive = 1e6
     """… and between satellites."""
-    loss: float = 0.05
+    loss: ShareBelowOne = 0.05
     """Share of frames that a link loses."""
     depth: Literal["fluid", "packets"] = "fluid"
     """fluid: what CFDP takes on average; packets: each PDU of it in its frame, which takes much longer to simulate.
     Hops between satellites of a plane are fluid always.
     """
-    solar_watts: float = 0.0
+    solar_watts: NotNegative = 0.0
     """What the panels give in sunlight; 0: power is never short, and nothing about it is simulated."""
-    battery: float = 0.0
+    battery: NotNegative = 0.0
     """Watt hours that are there for learning, all of them at the beginning; 0: a satellite learns in sunlight only.
     With an empty battery it pauses until the panels alone give enough, or a tenth of the battery is charged again.
     """
-    idle_watts: float = 0.0
+    idle_watts: NotNegative = 0.0
     """What the satellite takes from panels and battery in any case, radio and all."""
-    storage: float = math.inf
+    storage: Endless = math.inf
     """Bytes on board for models and what waits to be sent."""
-    timeout: float = 48.0
+    timeout: NotNegative = 48.0
     """Hours after which the server gives up on a reply."""
-    handover: float = 10.0
+    handover: NotNegative = 10.0
     """Minutes until a stand-by has taken over from a server that fell silent."""
     mishaps: tuple[str, ...] = ()
     """What goes wrong, and when: `lost sat-1-3 at 12`, `dead svalbard at 20`, `flip sat-2-1 at 30`, `server at 36`, in
@@ -145,12 +146,6 @@ class MissionOptions(EngineOptions):
             raise UserError(f"devices: {given[0]} is given, but that of satellites is {other}")
 
     def _check_numbers(self) -> None:
-        for name in ("down", "up", "between"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"engine: {name} is {getattr(self, name):g}; it is in bits a second, above 0")
-        for name in ("solar_watts", "battery", "idle_watts", "timeout", "handover"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UserError(f"engine: {name} is {getattr(self, name):g}; it is a number from 0 on")
         if 0 < self.solar_watts <= self.idle_watts:
             raise UserError(
                 f"engine: solar_watts is {self.solar_watts:g} and idle_watts {self.idle_watts:g}; nothing is left for "
@@ -158,15 +153,6 @@ class MissionOptions(EngineOptions):
             )
         if not self.solar_watts and (self.battery or self.idle_watts):
             raise UserError("engine: battery and idle_watts are of use with solar_watts only; say what the panels give")
-        if not 0 <= self.loss < 1:
-            raise UserError(f"engine: loss is {self.loss:g}; it is a share from 0 to below 1")
-        if not self.storage > 0:
-            raise UserError(f"engine: storage is {self.storage:g}; it is in bytes, above 0")
-        if self.antennas < 0:
-            raise UserError(f"engine: antennas is {self.antennas}; it is a number of satellites, or 0 for all")
-        for longitude in self.relays:
-            if not -LONGITUDES <= longitude <= 2 * LONGITUDES:
-                raise UserError(f"engine: relays has a longitude of {longitude:g}; it is from -180 to 360 degrees")
 
     def _check_route(self) -> None:
         if self.route in ("relay", "swarm") and self.depth == "packets":

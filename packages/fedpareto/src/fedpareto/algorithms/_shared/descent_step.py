@@ -6,7 +6,6 @@ replaces the averaging, and the client side is unchanged. MGDA-Prox is such a pa
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Count, Positive, PositiveShare
 from fedpareto.contract.algorithm import Needs, Setting, by_client
 from fedpareto.contract.messages import Message, Replies
 from fedpareto.moo.min_norm import Array
@@ -41,21 +40,12 @@ class CommonDescent(FedAvg):
 
     weighting: Literal["size", "equal"] = "equal"
     """λ0: whether clients are weighted by their number of training rows, or equally, as in the published code."""
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     """η, the step size of the server; where updates are normalised, the longest step of the model in a round."""
-    decay: float = 1.0
+    decay: PositiveShare = 1.0
     """Final η as a share of the first (the paper tries 1/40 to 1/2); 1: η stays as it is."""
-    decay_every: int = 100
+    decay_every: Count = 100
     """Rounds after which η falls, always by the same factor."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.server_lr < math.inf:
-            raise UserError(f"server_lr is {self.server_lr}; a step size is a positive number, for example 1")
-        if not 0 < self.decay <= 1:
-            raise UserError(f"decay is {self.decay}; it is what is left of the step size, above 0 and at most 1")
-        if self.decay_every < 1:
-            raise UserError(f"decay_every is {self.decay_every}; it is a number of rounds, at least 1")
 
     def begin(self, setting: Setting) -> CommonDescentState:
         """w⁰."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import personal_models
 from fedpareto.algorithms._shared.personal_models import PersonalState
+from fedpareto.config.bounds import Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, S, Setting, State
 from fedpareto.contract.clients import Clients
@@ -42,7 +43,7 @@ class OnGraph(Algorithm[S]):
     """Who are neighbours: those beside each other in one ring of all; in rows side by side; in rings side by side, as
     satellites in planes; drawn, all with as many; on a circle with a few drawn shortcuts; everybody; or `edges`.
     """
-    planes: int = 0
+    planes: Whole = 0
     """Of torus and grid: rings or rows; 0: the largest number that divides the clients and is at most the root of their
     number.
     """
@@ -50,14 +51,13 @@ class OnGraph(Algorithm[S]):
     """Of random-regular and small-world: neighbours of each client."""
     rewiring: float = 0.1
     """Of small-world: the share of edges that become shortcuts."""
-    graph_seed: int = 0
+    graph_seed: Whole = 0
     """Of random-regular and small-world: which one is drawn."""
     edges: tuple[str, ...] = ()
     """Of edges: pairs of clients by their numbers from 0 on, such as 0-3; or a file with such a pair in each line."""
 
     def __post_init__(self) -> None:
-        if self.planes < 0 or self.graph_seed < 0:
-            raise UserError(f"planes is {self.planes}, graph_seed {self.graph_seed}; neither is below 0")
+        super().__post_init__()
         if bool(self.edges) != (self.graph == "edges"):
             raise UserError("graph=edges and edges=0-1,1-2 go together; give both or neither")
 

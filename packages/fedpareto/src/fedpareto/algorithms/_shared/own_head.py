@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Whole
 from fedpareto.contract.algorithm import Setting
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Shapes
@@ -25,13 +25,8 @@ class OwnHead(FedAvg):
 
     personalised: ClassVar[bool] = True
 
-    head_layers: int = 1
+    head_layers: Whole = 1
     """Layers at the end of the model that are private to the client; 0 is FedAvg, all of them local training."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.head_layers < 0:
-            raise UserError(f"head_layers is {self.head_layers}; it is a number from 0 on")
 
     def begin(self, setting: Setting) -> FedAvgState:
         """φ⁰, the first layers of the initial model."""

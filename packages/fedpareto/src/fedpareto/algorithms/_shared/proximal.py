@@ -4,7 +4,6 @@ towards.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import personal_models
 from fedpareto.algorithms._shared.personal_models import PersonalState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative
 from fedpareto.contract.algorithm import Algorithm, Setting, participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.learner import Pull
@@ -38,12 +37,8 @@ class Pulled(Algorithm[PulledState]):
 
     personalised: ClassVar[bool] = True
 
-    strength: float = 1.0
+    strength: NotNegative = 1.0
     """λ, the weight of the regulariser; 0 is local training."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.strength < math.inf:
-            raise UserError(f"strength is {self.strength}; it is a number from 0 on (0 is local training)")
 
     @abstractmethod
     def pulls(self, models: Tensor) -> tuple[Tensor, Tensor]:

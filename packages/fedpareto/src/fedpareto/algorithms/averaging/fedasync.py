@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import PositiveShare
 from fedpareto.contract.algorithm import Needs, Taxonomy
 from fedpareto.contract.messages import Message, Replies
 
@@ -30,17 +30,12 @@ class FedAsync(FedAvg):
 
     weighting: Literal["size", "equal"] = "equal"
     """Whether clients are weighted by their number of training rows, or equally, as in the paper."""
-    mixing: float = 0.6
+    mixing: PositiveShare = 0.6
     """α: what a fresh reply counts."""
     mixes: Literal["models", "updates"] = "models"
     """Whether a late reply is mixed as the model that it is, as in the paper, or by what it changed of the model from
     which it began: then it is FedBuff with a buffer of one.
     """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.mixing <= 1:
-            raise UserError(f"mixing is {self.mixing:g}; it is a share above 0 and at most 1, for example 0.6")
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
         """θ + s(τ) (θ_i − θ), with the θ that a late reply meets."""

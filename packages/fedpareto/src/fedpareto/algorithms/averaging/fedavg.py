@@ -36,9 +36,6 @@ class FedAvg(Algorithm[FedAvgState]):
     weighting: Literal["size", "equal"] = "size"
     """Whether clients are weighted by their number of training rows, as in the paper, or equally."""
 
-    def __post_init__(self) -> None:
-        """Nothing to check; mixins in front of this class or a subclass call on to here."""
-
     def begin(self, setting: Setting) -> FedAvgState:
         """θ⁰."""
         return FedAvgState(setting, model=setting.initial)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Positive
 from fedpareto.contract.algorithm import Needs, Taxonomy
 from fedpareto.contract.messages import Replies
 
@@ -29,13 +28,8 @@ class FedBuff(FedAvg):
 
     weighting: Literal["size", "equal"] = "equal"
     """Whether clients are weighted by their number of training rows, or equally, as in the paper."""
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     """η, the step size of the server."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.server_lr < math.inf:
-            raise UserError(f"server_lr is {self.server_lr}; a step size is a positive number, for example 1")
 
     def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         """θ ← θ + η Σ_i Δ_i / K; what is late was brought to this θ before, with its weight."""

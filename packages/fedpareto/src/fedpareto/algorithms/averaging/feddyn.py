@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Positive
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.learner import Pull
@@ -44,12 +43,8 @@ class FedDyn(Algorithm[FedDynState]):
     sums: ClassVar[bool] = True
     waits: ClassVar[str] = "a client's regulariser follows from the model that everybody was sent"
 
-    alpha: float = 0.1
+    alpha: Positive = 0.1
     """α, the strength of the regulariser; the paper has 0.001 to 0.1."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise UserError(f"alpha is {self.alpha}; it is a positive number, for example 0.1 (FedAvg is without it)")
 
     def begin(self, setting: Setting) -> FedDynState:
         """θ⁰ and h = 0."""

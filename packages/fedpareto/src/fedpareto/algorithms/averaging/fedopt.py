@@ -6,7 +6,6 @@ Reddi et al., "Adaptive federated optimization", 2021, algorithm 2.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Positive, ShareBelowOne
 from fedpareto.contract.algorithm import Needs, Setting, Taxonomy
 from fedpareto.contract.messages import Replies
 
@@ -37,17 +36,10 @@ class FedOpt(FedAvg):
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True
 
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     """η, the server's step size."""
-    beta: float = 0.9
+    beta: ShareBelowOne = 0.9
     """β₁, how much of the last mean update is kept."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.server_lr < math.inf:
-            raise UserError(f"server_lr is {self.server_lr}; a step size is a positive number")
-        if not 0 <= self.beta < 1:
-            raise UserError(f"beta is {self.beta}; it is a share from 0 to below 1")
 
     def begin(self, setting: Setting) -> FedOptState:
         """θ⁰, at rest."""
@@ -86,17 +78,10 @@ class _Adaptive(FedOpt):
 
     server_lr: float = 0.03
     """η, the server's step size: about how far a parameter moves in a round."""
-    beta2: float = 0.99
+    beta2: ShareBelowOne = 0.99
     """β₂, how much of the last v is kept."""
-    tau: float = 0.001
+    tau: Positive = 0.001
     """τ, which keeps the step finite where updates are tiny; v begins at τ²."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.beta2 < 1:
-            raise UserError(f"beta2 is {self.beta2}; it is a share from 0 to below 1")
-        if not 0 < self.tau < math.inf:
-            raise UserError(f"tau is {self.tau}; it is a positive number, for example 0.001")
 
     def begin(self, setting: Setting) -> FedOptState:
         """v⁰ = τ², the least that the paper allows."""

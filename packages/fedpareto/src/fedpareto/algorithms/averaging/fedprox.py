@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative
 from fedpareto.contract.algorithm import Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.learner import Pull
@@ -22,13 +22,8 @@ class FedProx(FedAvg):
         "outside", "single-objective comparison", "linearised preferences, averaging with a proximal term", "arbitrary"
     )
 
-    mu: float = 0.1
+    mu: NotNegative = 0.1
     """μ, the strength of the proximal term; 0 is FedAvg."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mu < 0:
-            raise UserError(f"mu is {self.mu}; the proximal term is not negative (0 is FedAvg)")
 
     def train(self, clients: Clients, message: Message) -> Message:
         """Local training with the proximal term's gradient μ(θ − θ^t)."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
+from fedpareto.config.bounds import PositiveShare
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Needs, Setting, Taxonomy, participants
 from fedpareto.contract.clients import Clients
@@ -38,15 +39,15 @@ class HeteroFL(FedAvg):
     personalised: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
 
-    widths: tuple[float, ...] = (1.0, 0.5, 0.25)
+    widths: tuple[PositiveShare, ...] = (1.0, 0.5, 0.25)
     """r, the widths there are, as shares of the whole; a client has the largest that its device can train. If nothing
     is known about devices, they are dealt to clients in turn.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.widths or not all(0 < width <= 1 for width in self.widths):
-            raise UserError(f"widths is {list(self.widths)}; each is a share above 0 and at most 1, as [1.0, 0.5]")
+        if not self.widths:
+            raise UserError("widths is empty; it is shares of the layers' widths, such as 1.0,0.5")
 
     # -- the server half ------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,7 +12,7 @@ from torch.nn.functional import cosine_similarity, softplus
 
 from fedpareto.algorithms._shared.local_loss import PREFERENCES, OwnLoss, found_under, under
 from fedpareto.algorithms.averaging.fedavg import FedAvg
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative, Positive
 from fedpareto.contract.algorithm import Setting, Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message
@@ -43,17 +42,10 @@ class MOON(FedAvg):
     needs_losses: ClassVar[bool] = True
     needs_hidden: ClassVar[bool] = True
 
-    mu: float = 1.0
+    mu: NotNegative = 1.0
     """μ, the weight of the contrastive loss; 0 is FedAvg. The paper tries 0.1, 1, 5 and 10."""
-    temperature: float = 0.5
+    temperature: Positive = 0.5
     """τ of the contrastive loss, as in the paper."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.mu < math.inf:
-            raise UserError(f"mu is {self.mu}; the weight of a loss is a number from 0 on (0 is FedAvg)")
-        if not 0 < self.temperature < math.inf:
-            raise UserError(f"temperature is {self.temperature}; it is a positive number, for example 0.5")
 
     def private_state(self, setting: Setting) -> Message:
         """The client's last model; before its first one, that from which all begin."""

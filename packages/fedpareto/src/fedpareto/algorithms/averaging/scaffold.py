@@ -4,7 +4,6 @@ with option II.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Positive, Share
 from fedpareto.contract.algorithm import Needs, Setting, Taxonomy, to_participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.learner import Pull
@@ -50,17 +49,10 @@ class Scaffold(FedAvg):
 
     weighting: Literal["size", "equal"] = "equal"
     """Whether clients are weighted by their number of training rows (`size`), or equally, as in the paper."""
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     """η_g: how far the server goes along the mean update."""
-    correction: float = 1.0
+    correction: Share = 1.0
     """The share of c − c_i that is added to gradients; 1 is the paper's, 0 is FedAvg."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.server_lr < math.inf:
-            raise UserError(f"server_lr is {self.server_lr}; a step size is a positive number")
-        if not 0 <= self.correction <= 1:
-            raise UserError(f"correction is {self.correction}; it is a share from 0 (FedAvg) to 1")
 
     @property
     def sums(self) -> bool:  # type: ignore[override]

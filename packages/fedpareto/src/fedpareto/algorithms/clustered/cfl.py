@@ -7,9 +7,10 @@ split in two by the direction of their updates, and each half continues on its o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import personal_models
 from fedpareto.algorithms._shared.personal_models import Cluster, Heard, PersonalState, means, split_calm
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import AtLeast, Count
 from fedpareto.contract.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -48,13 +49,13 @@ class CFL(Algorithm[CFLState]):
     personalised: ClassVar[bool] = True
     clusters_all: ClassVar[bool] = True
 
-    threshold: float = 0.05
+    threshold: Annotated[float, AtLeast(0, besides=(math.inf,))] = 0.05
     """ε₁: a cluster is stationary when its mean update is shorter. The paper advises a tenth of the longest update."""
-    largest_update: float = 0.0
+    largest_update: Annotated[float, AtLeast(0, besides=(math.inf,))] = 0.0
     """ε₂: it is split only if the longest update of a member is longer; 0 is the thesis's single threshold."""
     threshold_in: Literal["norm", "percent"] = "norm"
     """Whether both are norms (the paper) or percentages of the norm of the cluster's mean model (as for FedPref)."""
-    patience: int = 1
+    patience: Count = 1
     """Rounds in a row in which both must hold before a cluster is split; the paper's is 1, the thesis tries 1 and 2."""
     linkage: Literal["single", "complete"] = "single"
     """How a cluster is split: as in the paper's algorithm 1, which is optimal, or by the published code's
@@ -62,12 +63,6 @@ class CFL(Algorithm[CFLState]):
     """
     absent: Literal["keep", "follow"] = "keep"
     """Whether a client without a reply keeps its model, or gets that of the others in its cluster."""
-
-    def __post_init__(self) -> None:
-        if self.threshold < 0 or self.largest_update < 0:
-            raise UserError("threshold and largest_update are lengths of updates; they are not negative")
-        if self.patience < 1:
-            raise UserError(f"patience is {self.patience}; at least 1 round below the threshold is needed")
 
     def begin(self, setting: Setting) -> CFLState:
         """One cluster, all clients at the same model."""

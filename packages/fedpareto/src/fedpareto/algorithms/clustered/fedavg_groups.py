@@ -40,6 +40,7 @@ class FedAvgGroups(Algorithm[FewState]):
     """Whether the clients of a group are weighted by their number of training rows, or equally."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.groups or min(self.groups) < (1 if len(self.groups) == 1 else 0):
             raise UserError(
                 f"groups is {list(self.groups)}; it is how many there are, such as 5, or the group of each client, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import few_models
 from fedpareto.algorithms._shared.few_models import FewState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Count, Positive
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, Taxonomy, by_client
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -49,13 +48,13 @@ class FedFew(Algorithm[FedFewState]):
     reveals: ClassVar[tuple[str, ...]] = ("losses",)
     personalised: ClassVar[bool] = True
 
-    models: int = 3
+    models: Count = 3
     """K, the number of models on the server."""
-    mu: float = 0.01
+    mu: Positive = 0.01
     """μ: how smooth the maximum over clients and the minimum over models are; near 0 only the worst-served counts."""
     weighting: Literal["size", "equal"] = "size"
     """Whether a loss is multiplied by the client's share of all rows (footnote 2) or taken as it is (eq. 9)."""
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     """The step size of the server, 1 in the published code; K would make up for the shared unit of step."""
     initial: Literal["distinct", "identical"] = "distinct"
     """Whether the models start differently, or as copies that differ only by minibatches, as in the published code."""
@@ -63,14 +62,6 @@ class FedFew(Algorithm[FedFewState]):
     """Whether L_ik is of the model that was sent, the mean over the last local epoch as the model changes (as in the
     published code), or of the model after local training (line 8 of algorithm 1).
     """
-
-    def __post_init__(self) -> None:
-        if self.models < 1:
-            raise UserError(f"models is {self.models}; it is a number of models, at least 1")
-        if not 0 < self.mu < math.inf:
-            raise UserError(f"mu is {self.mu}; the smoothing is a positive number, for example 0.01")
-        if not 0 < self.server_lr < math.inf:
-            raise UserError(f"server_lr is {self.server_lr}; a step size is a positive number, for example 1")
 
     def begin(self, setting: Setting) -> FedFewState:
         """Θ⁰."""

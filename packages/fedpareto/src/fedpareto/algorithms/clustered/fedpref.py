@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import personal_models
 from fedpareto.algorithms._shared.personal_models import Cluster, Heard, PersonalState, means, split_calm
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Bounds, Count, PositiveShare, Share
 from fedpareto.contract.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
@@ -65,19 +65,19 @@ class FedPref(Algorithm[FedPrefState]):
         *("weighting", "clustering"),
     )
 
-    similarity_bound: float = -1.0
+    similarity_bound: Annotated[float, Bounds(below=1)] = -1.0
     """s_min: similarities below it do not count. The thesis finds −1 good everywhere; −inf weights all members
     equally.
     """
-    top_ratio: float = 0.4
+    top_ratio: Share = 0.4
     """R of topR: the share of each layer's largest entries that similarity looks at; 0 or 1 is the plain cosine."""
     threshold: float = 0.05
     """ε: a cluster has converged when its mean moved by no more."""
     threshold_in: Literal["norm", "percent"] = "norm"
     """Whether ε is the norm of the movement (section 4.2.5) or a percentage of the mean's own norm (table A.10)."""
-    patience: int = 1
+    patience: Count = 1
     """Rounds in a row below the threshold before a cluster is split."""
-    split_level: float = 1.0
+    split_level: PositiveShare = 1.0
     """α: a converged cluster is split only if halves chosen in the round before stand apart in this round with a p
     value of at most α. 1 splits always, as algorithm 4 does; 0.01 stops where no difference can be shown.
     """
@@ -85,20 +85,6 @@ class FedPref(Algorithm[FedPrefState]):
     """Weighted aggregation (algorithm 3); off: the plain mean of the cluster."""
     clustering: bool = True
     """Recursive clustering (algorithm 4); off: a single cluster."""
-
-    def __post_init__(self) -> None:
-        if not self.similarity_bound < 1:
-            raise UserError(
-                f"similarity_bound is {self.similarity_bound}; it must be below 1 (1 − 1e-9 is local training)"
-            )
-        if not 0 <= self.top_ratio <= 1:
-            raise UserError(f"top_ratio is {self.top_ratio}; it is a share between 0 and 1")
-        if self.patience < 1:
-            raise UserError(f"patience is {self.patience}; at least 1 round below the threshold is needed")
-        if not 0 < self.split_level <= 1:
-            raise UserError(
-                f"split_level is {self.split_level}; it is a level above 0, such as 0.01, and at most 1 (split always)"
-            )
 
     # -- algorithm 5, the server -----------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import few_models
 from fedpareto.algorithms._shared.few_models import FewState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Count
 from fedpareto.contract.algorithm import Algorithm, Setting, Taxonomy, participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -46,14 +46,10 @@ class FeSEM(Algorithm[FeSEMState]):
     )
     personalised: ClassVar[bool] = True
 
-    models: int = 3
+    models: Count = 3
     """K, the number of centres."""
     weighting: Literal["size", "equal"] = "equal"
     """Whether clients of a centre are weighted by their number of training rows, or equally, as in the paper."""
-
-    def __post_init__(self) -> None:
-        if self.models < 1:
-            raise UserError(f"models is {self.models}; it is a number of centres, at least 1")
 
     def begin(self, setting: Setting) -> FeSEMState:
         """All centres at the same model."""

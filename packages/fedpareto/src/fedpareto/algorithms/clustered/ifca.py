@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import few_models
 from fedpareto.algorithms._shared.few_models import FewState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Count
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, Taxonomy, by_client
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -44,14 +44,10 @@ class IFCA(Algorithm[IFCAState]):
     needs: ClassVar[Needs] = "weighted sum"
     personalised: ClassVar[bool] = True
 
-    models: int = 3
+    models: Count = 3
     """k, the number of clusters."""
     weighting: Literal["size", "equal"] = "equal"
     """Whether clients in a cluster are weighted by their number of training rows, or equally, as in the paper."""
-
-    def __post_init__(self) -> None:
-        if self.models < 1:
-            raise UserError(f"models is {self.models}; it is a number of models, at least 1")
 
     def begin(self, setting: Setting) -> IFCAState:
         """Different models: from equal ones every client would always choose the first."""

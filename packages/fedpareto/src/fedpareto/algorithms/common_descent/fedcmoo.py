@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.bounds import Count, Positive, Share, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
@@ -48,20 +49,14 @@ class FedCMOO(Algorithm[FedCMOOState]):
     needs_losses: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
 
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     """η_s, the step size of the server ("global learning rate" in the thesis)."""
-    rank: int = 0
+    rank: Whole = 0
     """Of the compressed gradients; 0: ⌊d / (2√(dM))⌋, with which they take as many bytes as the model."""
-    weight_steps: int = 1000
+    weight_steps: Count = 1000
     """Projected gradient steps on the weights in each round."""
-    weight_lr: float = 0.001
+    weight_lr: Positive = 0.001
     """Their step size, on the normalised Gram matrix."""
-
-    def __post_init__(self) -> None:
-        if self.server_lr <= 0 or self.weight_lr <= 0:
-            raise UserError("server_lr and weight_lr are step sizes; they are positive")
-        if self.rank < 0 or self.weight_steps < 1:
-            raise UserError("rank is at least 0 (0: as many bytes as the model), weight_steps at least 1")
 
     def begin(self, setting: Setting) -> FedCMOOState:
         """w⁰, equal weights."""
@@ -156,15 +151,13 @@ class FedCMOOPref(FedCMOO):
     """
     tolerance: float = 0.01
     """How far from uniform the weighted losses may be before they are balanced rather than descended."""
-    floor: float = 0.2
+    floor: Share = 0.2
     """Share of the weight that is spread evenly, so that no objective is ignored: (1 − floor) α + floor / M."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.preference and (min(self.preference) < 0 or sum(self.preference) <= 0):
             raise UserError(f"preference is {list(self.preference)}; its entries are not negative and not all 0")
-        if not 0 <= self.floor <= 1:
-            raise UserError(f"floor is {self.floor}; it is a share between 0 and 1")
 
     def begin(self, setting: Setting) -> FedCMOOState:
         """w⁰; checks that the preference has an entry for each objective."""

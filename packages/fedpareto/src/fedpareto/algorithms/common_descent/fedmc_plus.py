@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared.descent_step import CommonDescent, CommonDescentState
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Count, PositiveShare, ShareBelowOne
 from fedpareto.contract.algorithm import Needs, Setting, Taxonomy
 from fedpareto.contract.messages import Replies
 from fedpareto.moo.conflict_averse import conflict_averse_weights
@@ -46,21 +46,12 @@ class FedMCPlus(CommonDescent):
     normalises: ClassVar[bool] = False
     needs: ClassVar[Needs] = "Gram matrix"
 
-    c: float = 0.5
+    c: ShareBelowOne = 0.5
     """How far d may be from the mean update, as a share of its length; 0 is FedAvg."""
-    c_decay: float = 1.0
+    c_decay: PositiveShare = 1.0
     """Factor on c in every round; FedMC has 1."""
-    window: int = 1
+    window: Count = 1
     """Rounds whose corrections are averaged; FedMC has 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.c < 1:
-            raise UserError(f"c is {self.c}; it is a share from 0 (FedAvg) to below 1, for example 0.5")
-        if not 0 < self.c_decay <= 1:
-            raise UserError(f"c_decay is {self.c_decay}; it is a factor above 0 and at most 1")
-        if self.window < 1:
-            raise UserError(f"window is {self.window}; it is a number of rounds, at least 1")
 
     def begin(self, setting: Setting) -> FedMCPlusState:
         """w⁰; nothing was added yet."""

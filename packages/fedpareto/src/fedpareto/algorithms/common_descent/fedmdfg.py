@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import AtLeast, Positive
 from fedpareto.contract.algorithm import (
     Algorithm,
     Needs,
@@ -76,20 +76,12 @@ class FedMDFG(Algorithm[FedMDFGState]):
     needs_losses: ClassVar[bool] = True
     reveals: ClassVar[tuple[str, ...]] = ("loss_before", "losses")
 
-    angle: float = 11.25
+    angle: Annotated[float, AtLeast(0, 90)] = 11.25
     """θ in degrees: how unequal losses may be before they are to become more alike; 90: never."""
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     """The middle of the step sizes that are tried."""
-    halvings: int = 5
+    halvings: Annotated[int, AtLeast(0, 20)] = 5
     """s: steps from 2^s to 2^−s times server_lr are tried, up to 1 times where not all clients take part."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.angle <= 90:
-            raise UserError(f"angle is {self.angle}; it is in degrees, from 0 to 90, for example 11.25")
-        if not 0 < self.server_lr < math.inf:
-            raise UserError(f"server_lr is {self.server_lr}; a step size is a positive number, for example 1")
-        if not 0 <= self.halvings <= 20:
-            raise UserError(f"halvings is {self.halvings}; it is a number from 0 to 20, for example 5")
 
     @property
     def steps(self) -> Array:

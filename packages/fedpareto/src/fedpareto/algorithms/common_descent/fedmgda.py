@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fedpareto.algorithms._shared.descent_step import CommonDescent
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Share
 from fedpareto.contract.algorithm import Taxonomy
 from fedpareto.contract.messages import Replies
 from fedpareto.moo.box_simplex import box_min_norm_weights
@@ -25,13 +25,8 @@ class FedMGDA(CommonDescent):
     )
     normalises: ClassVar[bool] = False
 
-    epsilon: float = 1.0
+    epsilon: Share = 1.0
     """ε: how far a client's weight may be from λ0 (eq. 25); 1 leaves the weights free, 0 is FedAvg."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.epsilon <= 1:
-            raise UserError(f"epsilon is {self.epsilon}; it is between 0 (fixed weights) and 1 (free weights)")
 
     def _weigh(self, state: FedAvgState, replies: Replies, gram: Array, shares: Array) -> Array:
         """λ* = argmin ‖Σ_i λ_i g_i‖² over the simplex (eq. 23, 25); of equally good weights those nearest λ0."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Positive
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
@@ -44,17 +44,11 @@ class FSMGDA(Algorithm[FSMGDAState]):
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True
 
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     """η, the step size of the server ("global learning rate" in the thesis)."""
     subsets: tuple[str, ...] = ()
     """S_i, the objectives that a client has, joined by "+", as in ["accuracy", "accuracy+demographic-parity"]; dealt to
     clients in turn. Empty: everybody has all of them."""
-
-    def __post_init__(self) -> None:
-        if self.server_lr <= 0:
-            raise UserError(
-                f"server_lr is {self.server_lr}; a step size is positive, 1 takes the clients' step as it is"
-            )
 
     def begin(self, setting: Setting) -> FSMGDAState:
         """x⁰, equal weights."""

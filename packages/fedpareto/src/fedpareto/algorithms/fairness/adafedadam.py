@@ -18,7 +18,7 @@ from torch import Tensor
 from fedpareto.algorithms._shared.local_loss import scalarised
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
 from fedpareto.algorithms.fairness.q_fedavg import SMALLEST_LOSS, step_size
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative, Positive, ShareBelowOne
 from fedpareto.contract.algorithm import ABOVE_ZERO, Needs, Setting, Taxonomy, by_client
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Replies, Shapes
@@ -60,23 +60,16 @@ class AdaFedAdam(FedAvg):
     needs_losses: ClassVar[bool] = True
     reveals: ClassVar[tuple[str, ...]] = ("loss_before", "slope")
 
-    alpha: float = 1.0
+    alpha: NotNegative = 1.0
     """α, fairness: how much more a client counts that has made less progress; 0: not at all."""
-    server_lr: float = 0.03
+    server_lr: Positive = 0.03
     """η, the server's step size where C is 1: about how far a parameter moves in a round."""
-    beta: float = 0.9
+    beta: ShareBelowOne = 0.9
     """β₁, how much of m is kept."""
-    beta2: float = 0.999
+    beta2: ShareBelowOne = 0.999
     """β₂, how much of v is kept."""
-    tau: float = 1e-8
+    tau: Positive = 1e-8
     """Added to √v."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (0 <= self.alpha < math.inf and 0 < self.server_lr < math.inf and 0 < self.tau < math.inf):
-            raise UserError("alpha is not negative, server_lr and tau are positive numbers")
-        if not (0 <= self.beta < 1 and 0 <= self.beta2 < 1):
-            raise UserError(f"beta is {self.beta}, beta2 is {self.beta2}; they are shares from 0 to below 1")
 
     def begin(self, setting: Setting) -> AdaFedAdamState:
         """θ⁰, at rest."""

@@ -5,7 +5,6 @@ A model for the worst mixture of the clients: clients train, and the server give
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import worst_mixture
 from fedpareto.algorithms._shared.worst_mixture import MixtureState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -50,14 +49,10 @@ class AFL(Algorithm[AFLState]):
     needs: ClassVar[Needs] = "weighted sum"
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
-    weight_lr: float = 0.1
+    weight_lr: NotNegative = 0.1
     """γ_λ, the step size of λ's ascent (the FedMGDA+ paper tries 0.01 to 0.5); 0 weights all clients equally."""
     result: Literal["mean", "last"] = "mean"
     """Whether the solution is the mean of the models of all rounds, as in the paper, or the last one."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight_lr < math.inf:
-            raise UserError(f"weight_lr is {self.weight_lr}; it is not negative")
 
     def begin(self, setting: Setting) -> AFLState:
         """w⁰, equal weights."""

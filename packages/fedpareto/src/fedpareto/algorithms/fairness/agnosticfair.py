@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import worst_mixture
 from fedpareto.algorithms._shared.worst_mixture import MixtureState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.groups import GroupedProblem, cells, comparison_of, grouped
@@ -42,15 +42,10 @@ class AgnosticFair(Algorithm[MixtureState]):
     needs_groups: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
 
-    penalty: float = 2.0
+    penalty: NotNegative = 2.0
     """Weight of the squared covariance of group and score beside cross entropy."""
-    weight_lr: float = 0.1
+    weight_lr: NotNegative = 0.1
     """Step size of α's ascent; 0 weights all clients equally."""
-
-    def __post_init__(self) -> None:
-        for name in ("penalty", "weight_lr"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UserError(f"{name} is {getattr(self, name)}; it is not negative")
 
     # -- the server half -------------------------------------------------------------------------------------------
 

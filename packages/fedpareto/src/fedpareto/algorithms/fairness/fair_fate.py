@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared.server_validated import Judged
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
+from fedpareto.config.bounds import NotNegative, Share, ShareBelowOne
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Setting, Taxonomy, by_client
 from fedpareto.contract.messages import Replies
@@ -47,21 +48,19 @@ class FairFate(Judged):
 
     criteria: tuple[str, ...] = ()
     """The objectives by which a client is fair, by name; empty: the notions of fairness, or all where there is none."""
-    lambda0: float = 0.1
+    lambda0: Share = 0.1
     """λ_0, the weight of the momentum at first; 0 is FedAvg."""
-    rho: float = 0.05
+    rho: NotNegative = 0.05
     """ρ: λ_t = λ_0 (1 + ρ)^t."""
-    most: float = 1.0
+    most: Share = 1.0
     """The largest λ_t."""
-    beta: float = 0.9
+    beta: ShareBelowOne = 0.9
     """β_0, how much of v is kept; it falls to 0 with the last round."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (0 <= self.lambda0 <= self.most <= 1 and 0 <= self.rho < math.inf):
-            raise UserError("lambda0 is a share up to most, most a share up to 1, rho not negative")
-        if not 0 <= self.beta < 1:
-            raise UserError(f"beta is {self.beta}; it is a share from 0 to below 1")
+        if self.lambda0 > self.most:
+            raise UserError(f"lambda0 is {self.lambda0:g}; it is at most the value of most, {self.most:g}")
 
     def begin(self, setting: Setting) -> FairFateState:
         """θ⁰, at rest."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.fairness import fairbatch
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative, Share
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.groups import Comparison, GroupedProblem, cells, comparison_of, differences, grouped, sums
@@ -54,20 +54,14 @@ class FairFed(Algorithm[FairFedState]):
     needs_groups: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
 
-    beta: float = 1.0
+    beta: NotNegative = 1.0
     """β, the fairness budget: how strongly weights react to the distance of a local gap from the global one; 0 is
     FedAvg.
     """
     debias: Literal["fairbatch", "none"] = "fairbatch"
     """How clients train: with FairBatch, or on plain cross entropy."""
-    weight_lr: float = 0.005
+    weight_lr: Share = 0.005
     """α of FairBatch: how much of a label's loss moves between groups after an epoch."""
-
-    def __post_init__(self) -> None:
-        if self.beta < 0:
-            raise UserError(f"beta is {self.beta}; the fairness budget is not negative (0 is FedAvg)")
-        if not 0 <= self.weight_lr <= 1:
-            raise UserError(f"weight_lr is {self.weight_lr}; it is a share of the loss from 0 to 1, for example 0.005")
 
     # -- the server half -------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
+from fedpareto.config.bounds import NotNegative, Positive, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Needs, Setting, Taxonomy, to_participants
 from fedpareto.contract.clients import Clients
@@ -64,15 +65,15 @@ class FairTrade(FedAvg):
     finds_steps: ClassVar[bool] = True
     needs_groups: ClassVar[bool] = True
 
-    fairness: float = 1.0
+    fairness: NotNegative = 1.0
     """α of the first proposal."""
-    step: float = 1.0
+    step: Positive = 1.0
     """σ of the first proposal: a factor on the learner's step size."""
     fairness_range: tuple[float, float] = (0.1, 10.0)
     """Smallest and largest α, on a logarithmic scale."""
     step_range: tuple[float, float] = (0.25, 2.0)
     """Smallest and largest σ, on a logarithmic scale."""
-    proposals: int = 10
+    proposals: Whole = 10
     """How many proposals follow the first before the search begins anew, as the model has changed since; 0: none, which
     is FedAvg with a fixed penalty.
     """
@@ -83,10 +84,6 @@ class FairTrade(FedAvg):
             low, high = getattr(self, f"{name}_range")
             if not 0 < low < high < math.inf:
                 raise UserError(f"{name}_range is [{low:g}, {high:g}]; it is a smaller and a larger positive number")
-        if self.proposals < 0:
-            raise UserError(f"proposals is {self.proposals}; it is not negative (0 is a fixed penalty)")
-        if not 0 <= self.fairness < math.inf or not 0 < self.step < math.inf:
-            raise UserError(f"fairness and step are {self.fairness:g} and {self.step:g}; they are at least 0, above 0")
 
     # -- the server half -------------------------------------------------------------------------------------------
 

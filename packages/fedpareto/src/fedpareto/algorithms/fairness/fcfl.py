@@ -6,7 +6,6 @@ then the mean is, along directions in which nobody's loss grows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +14,7 @@ import numpy as np
 
 from fedpareto.algorithms._shared.descent_step import CommonDescent
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Positive, PositiveShare, Share
 from fedpareto.contract.algorithm import Setting, Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Replies, Shapes
@@ -41,21 +40,12 @@ class FCFL(CommonDescent):
     needs_losses: ClassVar[bool] = True
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
-    first_stage: float = 0.5
+    first_stage: Share = 0.5
     """The share of the rounds that are for the worst client; 0: all are for the mean."""
-    delta: float = 0.1
+    delta: Positive = 0.1
     """δ: how much smaller than the largest a loss may be and still count; the paper lets it fall to 0."""
-    delta_decay: float = 1.0
+    delta_decay: PositiveShare = 1.0
     """Factor on δ in every round."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.first_stage <= 1:
-            raise UserError(f"first_stage is {self.first_stage}; it is a share of the rounds from 0 to 1")
-        if not 0 < self.delta < math.inf:
-            raise UserError(f"delta is {self.delta}; it is a difference of losses, a positive number")
-        if not 0 < self.delta_decay <= 1:
-            raise UserError(f"delta_decay is {self.delta_decay}; it is a factor above 0 and at most 1")
 
     def train(self, clients: Clients, message: Message) -> Message:
         """w_i ← local training from w; also F_i(w)."""

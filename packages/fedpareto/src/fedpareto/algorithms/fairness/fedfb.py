@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.groups import GroupedProblem, cells, comparison_of, differences, grouped, row_weights, sums
@@ -52,12 +52,8 @@ class FedFB(Algorithm[FedFBState]):
     needs_groups: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
 
-    weight_lr: float = 0.3
+    weight_lr: NotNegative = 0.3
     """α: in round t the weights move by α / √t times the gap; 0 is FedAvg on cross entropy."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight_lr < math.inf:
-            raise UserError(f"weight_lr is {self.weight_lr}; a step size is not negative, for example 0.3")
 
     # -- the server half -------------------------------------------------------------------------------------------
 

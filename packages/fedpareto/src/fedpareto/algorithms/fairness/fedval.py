@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared.server_validated import Judged
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
+from fedpareto.config.bounds import NotNegative
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Setting, Taxonomy, by_client
 from fedpareto.contract.messages import Replies
@@ -47,15 +48,13 @@ class FedVal(Judged):
     """Whether ranks are all that counts, or are multiplied by the number of training rows."""
     importance: tuple[float, ...] = ()
     """λ, how much each criterion counts, in their order; empty: all alike."""
-    sharpness: float = 1.0
+    sharpness: NotNegative = 1.0
     """p: weights are scores to this power; 0 is FedAvg, and the larger, the less the last ones count."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.importance and (min(self.importance) < 0 or not 0 < sum(self.importance) < math.inf):
             raise UserError(f"importance is {list(self.importance)}; its entries are not negative and not all 0")
-        if not 0 <= self.sharpness < math.inf:
-            raise UserError(f"sharpness is {self.sharpness}; it is a power from 0 (FedAvg) on, for example 1")
 
     def begin(self, setting: Setting) -> FedValState:
         """θ⁰."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.fairness import fairbatch
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Share
 from fedpareto.contract.algorithm import Algorithm, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.groups import comparison_of
@@ -41,12 +41,8 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
     needs_groups: ClassVar[bool] = True
     ends_as_planned: ClassVar[bool] = True
 
-    weight_lr: float = 0.005
+    weight_lr: Share = 0.005
     """α of FairBatch: how much of a label's loss moves between groups after an epoch."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight_lr <= 1:
-            raise UserError(f"weight_lr is {self.weight_lr}; it is a share of the loss from 0 to 1, for example 0.005")
 
     def begin(self, setting: Setting) -> LFTEnsembleState:
         """No model is known yet."""

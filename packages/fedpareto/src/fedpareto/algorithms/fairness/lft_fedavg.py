@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
 from fedpareto.algorithms.fairness import fairbatch
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Share
 from fedpareto.contract.algorithm import Setting, Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.groups import comparison_of
@@ -27,12 +27,8 @@ class LFTFedAvg(FedAvg):
     )
     needs_groups: ClassVar[bool] = True
 
-    weight_lr: float = 0.005
+    weight_lr: Share = 0.005
     """α of FairBatch: how much of a label's loss moves between groups after an epoch; 0 is FedAvg on cross entropy."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight_lr <= 1:
-            raise UserError(f"weight_lr is {self.weight_lr}; it is a share of the loss from 0 to 1, for example 0.005")
 
     def begin(self, setting: Setting) -> FedAvgState:
         """θ⁰, if there are groups."""

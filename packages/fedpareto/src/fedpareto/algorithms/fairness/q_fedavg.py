@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
+from fedpareto.config.bounds import NotNegative
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import ABOVE_ZERO, Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
@@ -39,18 +40,12 @@ class QFedAvg(Algorithm[FedAvgState]):
     needs: ClassVar[Needs] = "norms"
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
-    q: float = 1.0
+    q: NotNegative = 1.0
     """Emphasis on large losses; 0 is FedAvg with equal weights."""
-    lipschitz: float = 0.0
+    lipschitz: NotNegative = 0.0
     """L, the Lipschitz constant of the losses' gradients; 0: 1 / lr of local training, as in the paper, which the
     clients report. A larger L makes shorter steps (not with q = 0).
     """
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.q < math.inf:
-            raise UserError(f"q is {self.q}; it is not negative (0 is FedAvg)")
-        if not 0 <= self.lipschitz < math.inf:
-            raise UserError(f"lipschitz is {self.lipschitz}; it is positive, or 0 for 1 / lr")
 
     def begin(self, setting: Setting) -> FedAvgState:
         """w⁰."""

@@ -4,7 +4,6 @@ unexplored, and names what is open about them: how local fronts come together. T
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +17,7 @@ from fedpareto.algorithms._shared import front_search, personal_models
 from fedpareto.algorithms._shared.front_search import CHOSEN_ON, COMPARED_BY, front_of
 from fedpareto.algorithms._shared.local_loss import senses
 from fedpareto.algorithms.fronts.mofld import MOFLD
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Count, NotNegative, Share, Whole
 from fedpareto.contract.algorithm import Algorithm, Found, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
@@ -77,24 +76,16 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
     """How a client finds weights: at random, on an even lattice, the same for all clients, or by Pareto simulated
     annealing of importances or by Gaussian steps.
     """
-    samples: int = 5
+    samples: Count = 5
     """n_s, lanes of a client in an iteration."""
-    training_rounds: int = 0
+    training_rounds: Whole = 0
     """Rounds of one training; a run has rounds / training_rounds iterations. 0: up to 5, as that allows."""
-    radius: float = 0.1
+    radius: Share = 0.1
     """How far apart the weights of lanes may be that are averaged: half the sum of their differences. 0: only equal
     ones; 1: any.
     """
-    noise: float = 0.0
+    noise: NotNegative = 0.0
     """Standard deviation of Gaussian noise on every value that a client posts."""
-
-    def __post_init__(self) -> None:
-        if self.samples < 1 or self.training_rounds < 0:
-            raise UserError("samples is at least 1, training_rounds at least 0 (0: up to 5, as the rounds allow)")
-        if not 0 <= self.radius <= 1:
-            raise UserError(f"radius is {self.radius}; it is a distance of weights from 0 (equal) to 1 (any)")
-        if not 0 <= self.noise < math.inf:
-            raise UserError(f"noise is {self.noise}; it is a standard deviation, 0 without noise")
 
     @property
     def lanes(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ from fedpareto.algorithms._shared.front_search import CHOSEN_ON, front_of
 from fedpareto.algorithms._shared.local_loss import senses
 from fedpareto.algorithms._shared.neighbours import OnGraph
 from fedpareto.algorithms._shared.personal_models import PersonalState
-from fedpareto.algorithms.clustered.fedpref import FedPref
 from fedpareto.algorithms.without_server.gossip_fedpref import mixtures
+from fedpareto.config.bounds import Bounds, Share
 from fedpareto.contract.algorithm import Found, Setting, Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks, take_rows
@@ -65,14 +65,10 @@ class DMOEAD(OnGraph[DMOEADState]):
         "client", "fully distributed", "linearised objectives, neighbours' models taken over where better", "arbitrary"
     )
 
-    similarity_bound: float = -1.0
+    similarity_bound: Annotated[float, Bounds(below=1)] = -1.0
     """s_min of FedPref, for the mixture; 1 − 1e-9 leaves it out."""
-    top_ratio: float = 0.4
+    top_ratio: Share = 0.4
     """R of topR of FedPref, for the mixture."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        FedPref(similarity_bound=self.similarity_bound, top_ratio=self.top_ratio)  # It says what is wrong with them.
 
     # -- what every node does between exchanges ----------------------------------------------------------------------
 

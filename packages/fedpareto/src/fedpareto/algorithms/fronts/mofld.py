@@ -6,11 +6,10 @@ them, evaluates the models, and keeps the non-dominated ones.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from fedpareto.algorithms._shared.front_search import (
     training_rounds,
 )
 from fedpareto.algorithms._shared.inner_training import WEIGHTS, inner_algorithm, must_fit
+from fedpareto.config.bounds import AtLeast, Count, NotNegative, Positive, PositiveShare, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, Found, Needs, Setting, State, Taxonomy, participants, to_everyone
 from fedpareto.contract.clients import Clients
@@ -114,9 +114,9 @@ class MOFLD(Algorithm[MOFLDState]):
     """How weights are generated: Pareto simulated annealing of importances or by Gaussian steps, an even lattice, at
     random, NSGA-II (needs pymoo), or optimistic linear support, which ends the run once no better solution is possible.
     """
-    samples: int = 5
+    samples: Count = 5
     """n_s, candidates in an iteration."""
-    training_rounds: int = 0
+    training_rounds: Whole = 0
     """Rounds of one federated training; a run has rounds / training_rounds iterations. 0: up to 5, as that allows."""
     warm_start: bool = False
     """Whether training starts from the earlier candidate with the nearest weights instead of the initial model."""
@@ -130,29 +130,21 @@ class MOFLD(Algorithm[MOFLDState]):
     """Its hyper-parameters, such as mu=0.1 of fedprox."""
     threshold: float = 0.05
     """ε of FedPref, where that is the inner algorithm."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """T of annealing at its first decision, in units of the objectives' ranges."""
-    cooling: float = 0.9
+    cooling: PositiveShare = 0.9
     """Factor on T in every iteration."""
-    alpha: float = 1.05
+    alpha: Annotated[float, AtLeast(1)] = 1.05
     """α of annealing: how fast importances move away from those of the closest neighbour."""
-    step: float = 0.2
+    step: Positive = 0.2
     """Of gaussian-annealing: standard deviation of a step on the weights."""
-    tolerance: float = 0.001
+    tolerance: NotNegative = 0.001
     """Of linear support: a possible improvement too small to train for, in units of the objectives' ranges."""
-    confirmations: int = 1
+    confirmations: Count = 1
     """Of linear support: trainings after which no better solution is expected at a corner."""
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.training_rounds < 0:
-            raise UserError("samples is at least 1, training_rounds at least 0 (0: up to 5, as the rounds allow)")
-        if not (0 < self.temperature < math.inf and 0 < self.cooling <= 1):
-            raise UserError("temperature is positive, cooling a factor above 0 and at most 1")
-        if not (1 <= self.alpha < math.inf and 0 < self.step < math.inf and 0 <= self.tolerance < math.inf):
-            raise UserError("alpha is at least 1 (for example 1.05), step is positive, tolerance not negative")
-        if self.confirmations < 1:
-            raise UserError(f"confirmations is {self.confirmations}; it is at least 1: no corner is believed untrained")
-
+        super().__post_init__()
         self.trainer.name  # noqa: B018 (it says what is wrong with inner)
 
     @cached_property

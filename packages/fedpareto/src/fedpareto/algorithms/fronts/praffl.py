@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedpareto.algorithms._shared.local_loss import found_under, under
+from fedpareto.config.bounds import Above, Count, Positive, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, State, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
@@ -62,38 +63,28 @@ class PraFFL(Algorithm[PraFFLState]):
     sums: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
-    head_layers: int = 2
+    head_layers: Count = 2
     """Layers at the end of the model that the hypernetwork makes; all the others are the body."""
-    body_epochs: int = 1
+    body_epochs: Whole = 1
     """τ_c, passes over a client's data for the body in one round."""
-    head_epochs: int = 4
+    head_epochs: Whole = 4
     """τ_p, passes over a client's data for the hypernetwork in one round."""
-    sampled: int = 16
+    sampled: Count = 16
     """n_λ, preferences drawn for each minibatch."""
     scalarisation: Literal["tchebycheff", "smooth-tchebycheff", "linear"] = "tchebycheff"
     """How a preference turns several losses into one: eq. 6, its smooth form (as in the published code), or eq. 5."""
-    smoothing: float = 1.0
+    smoothing: Positive = 1.0
     """μ of the smooth form; the published code has 1."""
     balanced: bool = True
     """Whether g is divided by Σ 1/λ_j. That moves no optimum, but preferences near the edges then weigh no more than
     others in eq. 13, and plain SGD stays stable despite 1/λ. False: eq. 13 to the letter, for Adam."""
-    hypernetwork: tuple[int, ...] = (4, 4)
+    hypernetwork: tuple[Count, ...] = (4, 4)
     """Widths of the hypernetwork's hidden layers; the last of them has no ReLU."""
-    margin: float = 0.01
+    margin: Annotated[float, Above(0, LARGEST_MARGIN)] = 0.01
     """How far λ is kept from 0, where eq. 6 has no meaning."""
     used_body: Literal["best", "shared", "own"] = "best"
     """Which body a client's heads are used with: the shared one, as in the paper; the one that the client trained last,
     for which its heads were made; or, with "best", which of the two has the smaller g on its validation rows."""
-
-    def __post_init__(self) -> None:
-        if self.head_layers < 1:
-            raise UserError(f"head_layers is {self.head_layers}; the hypernetwork makes at least 1 layer")
-        if self.body_epochs < 0 or self.head_epochs < 0 or self.sampled < 1:
-            raise UserError("body_epochs and head_epochs are at least 0, sampled at least 1")
-        if not 0 < self.margin <= LARGEST_MARGIN or not self.smoothing > 0:
-            raise UserError(f"margin lies between 0 and {LARGEST_MARGIN} (for example 0.01), smoothing is positive")
-        if any(width < 1 for width in self.hypernetwork):
-            raise UserError(f"hypernetwork is {list(self.hypernetwork)}; a layer has at least 1 unit, as in [4, 4]")
 
     @property
     def cost(self) -> str:

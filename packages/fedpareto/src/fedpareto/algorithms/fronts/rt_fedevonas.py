@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg, FedAvgState
+from fedpareto.config.bounds import Count, PositiveShare
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Needs, Setting, Taxonomy, participants
 from fedpareto.contract.clients import Clients
@@ -60,19 +61,17 @@ class RTFedEvoNAS(FedAvg):
     needs_losses: ClassVar[bool] = True
     reveals: ClassVar[tuple[str, ...]] = ("losses",)
 
-    widths: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
+    widths: tuple[PositiveShare, ...] = (1.0, 0.75, 0.5, 0.25)
     """The choices of each hidden layer, as shares of its units."""
-    population: int = 4
+    population: Count = 4
     """N. Clients measure 2N architectures in every round."""
     pick: Literal["loss", "knee"] = "loss"
     """Which of the front everybody uses: that with the smallest loss, or the one nearest to the best of both."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.widths or not all(0 < width <= 1 for width in self.widths):
-            raise UserError(f"widths is {list(self.widths)}; each is a share above 0 and at most 1, as [1.0, 0.5]")
-        if self.population < 1:
-            raise UserError(f"population is {self.population}; it is at least 1, for example 4")
+        if not self.widths:
+            raise UserError("widths is empty; it is shares of the layers' widths, such as 1.0,0.5")
 
     # -- the server half -------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared.local_loss import PREFERENCES, OwnLoss, scalarised
 from fedpareto.algorithms.averaging.fedavg import FedAvg
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative, Share
 from fedpareto.contract.algorithm import Setting, Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message
@@ -40,17 +39,10 @@ class APFL(FedAvg):
     needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
-    mixing: float = 0.5
+    mixing: Share = 0.5
     """Initial α_i, the share of the client's own model: 0 is the global model, 1 local training."""
-    mixing_lr: float = 0.05
+    mixing_lr: NotNegative = 0.05
     """The step size of α_i, one step in every round; 0: α_i stays as it is."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.mixing <= 1:
-            raise UserError(f"mixing is {self.mixing}; the share of a client's own model lies between 0 and 1")
-        if not 0 <= self.mixing_lr < math.inf:
-            raise UserError(f"mixing_lr is {self.mixing_lr}; a step size is a number from 0 on, for example 0.05")
 
     def private_state(self, setting: Setting) -> Message:
         """v_i and α_i."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared.local_loss import supervised
 from fedpareto.algorithms.averaging.fedavg import FedAvg
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative
 from fedpareto.contract.algorithm import Setting, Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.learner import Pull
@@ -34,13 +33,8 @@ class Ditto(FedAvg):
     needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
-    strength: float = 1.0
+    strength: NotNegative = 1.0
     """λ: how strongly a personal model is pulled towards the global one; 0 is local training."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.strength < math.inf:
-            raise UserError(f"strength is {self.strength}; it is a number from 0 on (0 is local training)")
 
     def private_state(self, setting: Setting) -> Message:
         """v_i."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms._shared.proximal import Pulled
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Positive
 from fedpareto.contract.algorithm import Taxonomy
 from fedpareto.moo.updates import gram_of_updates
 
@@ -32,18 +32,12 @@ class FedAMP(Pulled):
         "arbitrary",
     )
 
-    sigma: float = 1.0
+    sigma: Positive = 1.0
     """σ: how far apart models may be and still influence one another; near 0 is local training."""
-    cloud_step: float = 1.0
+    cloud_step: Positive = 1.0
     """α, the step of the server: how much weight the others have in u_i. A client's own share never falls below 1/n."""
     distances: Literal["absolute", "relative"] = "absolute"
     """Whether squared distances are taken as they are, as in the paper, or divided by their mean over all pairs."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("sigma", "cloud_step"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"{name} is {getattr(self, name)}; it is a positive number, for example 1")
 
     def pulls(self, models: Tensor) -> tuple[Tensor, Tensor]:
         """λ/α for every client, and u_1 … u_n."""

@@ -6,7 +6,6 @@ them each. The server mixes what is similar, and is told of no layer to which ta
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import personal_models
 from fedpareto.algorithms._shared.personal_models import PersonalState
+from fedpareto.config.bounds import NotNegative, Share
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.contract.clients import Clients
@@ -48,16 +48,10 @@ class FedMTL(Algorithm[FedMTLState]):
     )
     personalised: ClassVar[bool] = True
 
-    threshold: float = 0.5
+    threshold: Share = 0.5
     """The cosine above which task layers may match; 1: nobody's do, every client keeps its own."""
-    power: float = 1.0
+    power: NotNegative = 1.0
     """The power of a similarity with which others weigh in; 0: all alike, which for the shared block is FedAvg."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.threshold <= 1:
-            raise UserError(f"threshold is {self.threshold}; it is a cosine from 0 to 1, for example 0.5")
-        if not 0 <= self.power < math.inf:
-            raise UserError(f"power is {self.power}; it is a number from 0 on (0: all weigh alike)")
 
     # -- the client half -------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared.local_loss import PREFERENCES, OwnLoss, found_under, under
 from fedpareto.algorithms._shared.own_head import OwnHead
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Whole
 from fedpareto.contract.algorithm import Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message
@@ -33,13 +33,8 @@ class FedRep(OwnHead):
     )
     needs_losses: ClassVar[bool] = True
 
-    head_epochs: int = 10
+    head_epochs: Whole = 10
     """Passes over a client's data for the head in one round; for the body it is the learner's `epochs`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.head_epochs < 0:
-            raise UserError(f"head_epochs is {self.head_epochs}; it is a number from 0 on")
 
     def train(self, clients: Clients, message: Message) -> Message:
         """h_i ← h_i − η ∇_h f(φ, h_i) for `head_epochs`, then φ_i ← φ − η ∇_φ f(φ, h_i)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared import personal_models
 from fedpareto.algorithms._shared.personal_models import PersonalState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Above, Count
 from fedpareto.contract.algorithm import Algorithm, Setting, Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
@@ -32,18 +32,12 @@ class MaTFL(Algorithm[PersonalState]):
     )
     personalised: ClassVar[bool] = True
 
-    voters: int = 5
+    voters: Count = 5
     """k: the clients, itself included, whose layers a client averages (the thesis tries 3 to 10); 1: local training."""
     grouping: Literal["voting", "soft"] = "voting"
     """The k most similar layers, as in paper and thesis, or the published code's soft weights over whole models."""
-    soft_threshold: float = 0.0
+    soft_threshold: Annotated[float, Above(-1)] = 0.0
     """Of the soft grouping: added to a similarity before negative ones are cut off; 1 keeps all."""
-
-    def __post_init__(self) -> None:
-        if self.voters < 1:
-            raise UserError(f"voters is {self.voters}; a client has at least 1 voter, itself")
-        if self.soft_threshold <= -1:
-            raise UserError(f"soft_threshold is {self.soft_threshold}; from −1 down not even the client itself counts")
 
     def begin(self, setting: Setting) -> PersonalState:
         """All clients at the same model."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms._shared.proximal import Pulled
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Positive
 from fedpareto.contract.algorithm import Taxonomy
 from fedpareto.moo.updates import gram_of_updates
 
@@ -33,13 +33,8 @@ class MOCHA(Pulled):
     """Ω: I − 11ᵀ/n, which pulls each client towards the mean of the others, or learned from the models in every
     round.
     """
-    ridge: float = 0.01
+    ridge: Positive = 0.01
     """Of the learned Ω: added to the covariance of the models, so that equal clients do not stay tied together."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.ridge > 0:
-            raise UserError(f"ridge is {self.ridge}; it is a positive number, for example 0.01")
 
     def pulls(self, models: Tensor) -> tuple[Tensor, Tensor]:
         """2λ Ω_ii, and −Σ_{j≠i} Ω_ij θ_j / Ω_ii."""

@@ -4,7 +4,6 @@ model-agnostic meta-learning approach", 2020, algorithm 1.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared.local_loss import PREFERENCES, OwnLoss, scalarised
 from fedpareto.algorithms.averaging.fedavg import FedAvg
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import NotNegative
 from fedpareto.contract.algorithm import Taxonomy
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message
@@ -39,15 +38,10 @@ class PerFedAvg(FedAvg):
     needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
-    alpha: float = 0.05
+    alpha: NotNegative = 0.05
     """α, the step that makes a personal model; 0 is FedAvg on the second halves of minibatches."""
     first_order: bool = False
     """Whether the second derivative is left out (the first-order variant): half the work, and a bias of α ∇²f."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.alpha < math.inf:
-            raise UserError(f"alpha is {self.alpha}; a step size is a number from 0 on, for example 0.05")
 
     def train(self, clients: Clients, message: Message) -> Message:
         """w_i ← w_i − β (I − α ∇²f^i(w_i)) ∇f^i(w_i − α ∇f^i(w_i)), with the learner's steps."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Count, Positive
 from fedpareto.contract.algorithm import Algorithm, Needs, Setting, Taxonomy, to_everyone, to_participants
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.learner import Pull
@@ -39,21 +38,14 @@ class PFedMe(Algorithm[FedAvgState]):
     needs_losses: ClassVar[bool] = True
     personalised: ClassVar[bool] = True
 
-    strength: float = 15.0
+    strength: Positive = 15.0
     """λ: how near a personal model is to its client's w_i; the paper has 15 to 20."""
-    local_rounds: int = 2
+    local_rounds: Count = 2
     """R: how often, in a round, θ_i is found and w_i moved."""
-    local_lr: float = 0.01
+    local_lr: Positive = 0.01
     """η: w_i moves by ηλ(θ_i − w_i); at ηλ = 1 it is θ_i."""
-    beta: float = 1.0
+    beta: Positive = 1.0
     """β: the server moves by this share of the way to the mean of the w_i; above 1 beyond it, as in the paper."""
-
-    def __post_init__(self) -> None:
-        for name in ("strength", "local_lr", "beta"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"{name} is {getattr(self, name)}; it is a positive number")
-        if self.local_rounds < 1:
-            raise UserError(f"local_rounds is {self.local_rounds}; it is a number from 1 on")
 
     def begin(self, setting: Setting) -> FedAvgState:
         """w⁰."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedpareto.algorithms._shared.neighbours import Gossip
 from fedpareto.algorithms._shared.personal_models import PersonalState
-from fedpareto.algorithms.clustered.fedpref import FedPref, scaled, top_entries
+from fedpareto.algorithms.clustered.fedpref import scaled, top_entries
+from fedpareto.config.bounds import Bounds, Share
 from fedpareto.contract.algorithm import Taxonomy
 from fedpareto.contract.messages import Replies, take_rows
 from fedpareto.moo.neighbourhoods import Neighbourhoods
@@ -33,14 +34,10 @@ class GossipFedPref(Gossip):
         "client", "fully distributed", "linearised preferences, similarity-based aggregation of neighbours", "arbitrary"
     )
 
-    similarity_bound: float = -1.0
+    similarity_bound: Annotated[float, Bounds(below=1)] = -1.0
     """s_min of FedPref: similarities below it do not count; −inf weighs all neighbours equally."""
-    top_ratio: float = 0.4
+    top_ratio: Share = 0.4
     """R of topR: the share of each layer's largest entries that similarity looks at; 0 or 1 is the plain cosine."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        FedPref(similarity_bound=self.similarity_bound, top_ratio=self.top_ratio)  # It says what is wrong with them.
 
     def mixtures(self, state: PersonalState, rows: np.ndarray, replies: Replies) -> Tensor:
         """Σ_j ŵ_ij θ'_j with ŵ of algorithm 3, lines 5 to 11, over those heard."""
