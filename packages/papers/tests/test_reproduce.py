@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
     import typer
 
-    from fedpareto_papers import command
+    from fedpareto_papers.command import reproduce
 
 KEYS = {"problem", "algorithm", "ours", "deviation", "published", "difference", "empty", "left_out", "front"}
 SMALL = ["--rounds", "1", "--clients", "3", "--quick"]
@@ -38,7 +38,7 @@ def law_school(published):
 def command(*arguments):
     """`fedpareto reproduce ARGUMENTS`, without what main makes of errors."""
     app = typer.Typer()
-    app.command()(command.reproduce)
+    app.command()(reproduce)
     return typer.main.get_command(app)(args=list(arguments), standalone_mode=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -49,13 +50,13 @@ def test_python_says_the_same(without, tmp_path):
         fedpareto.run(table, "fedavg", clients=2, rounds=1)
 
 
-def test_the_demo_says_before_it_trains_that_pictures_need_a_library(without, fedpareto, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("fedpareto.report.")]:
-        monkeypatch.delitem(sys.modules, name)
-    without("matplotlib")
-    answer = fedpareto("demo", "--quiet")
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err == "Error: pictures need matplotlib; try: pip install 'fedpareto[plots]'\n"
+def test_the_demo_says_before_it_trains_that_pictures_need_a_library(tmp_path):
+    code = "import sys; sys.modules['matplotlib'] = None; sys.argv = ['fedpareto', 'demo']"
+    code += "; from fedpareto.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: pictures need matplotlib; try: pip install 'fedpareto[plots]'\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_any_other_module_that_is_missing_stays_a_fault():

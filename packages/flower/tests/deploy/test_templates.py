@@ -6,6 +6,7 @@ import configparser
 import fnmatch
 import json
 import os
+import re
 import shlex
 import tomllib
 import warnings
@@ -147,12 +148,14 @@ def test_the_image_copies_what_is_there_and_nothing_else_is_sent(steps):
     assert not [source for source in sources if fnmatch.fnmatch(source, "*.key")]
 
 
-def test_the_image_installs_extras_that_exist(steps):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (installed,) = [rest for name, rest in steps if name == "RUN" and ".[" in rest]
-    extras = installed.partition("[")[2].partition("]")[0].split(",")
-    assert "flower" in extras
-    assert set(extras) <= set(project["optional-dependencies"])
+def test_the_image_installs_packages_and_extras_that_exist(steps):
+    (installed,) = [rest for name, rest in steps if name == "RUN" and "packages/" in rest]
+    wanted = dict(re.findall(r"packages/(\w+)(?:\[([\w,]+)\])?", installed))
+    assert {"fedpareto", "flower"} <= wanted.keys()
+    for package, extras in wanted.items():
+        text = (ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8")
+        known = tomllib.loads(text)["project"].get("optional-dependencies", {})
+        assert set(filter(None, extras.split(","))) <= set(known)
 
 
 def test_the_image_runs_as_nobody_special_and_says_how_it_is(steps):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from fedpareto.config.errors import UserError
 from fedpareto.config.files import quoted
-from fedpareto_flower.deploy import health, status
-from fedpareto_flower.deploy.layout import Deployment
 from fedpareto_page.grid import DOWN, NO_REPLY, NOT_ASKED, REFUSED, UP, states
 from fedpareto_page.other_runs import Other
 from fedpareto_page.run import Run
@@ -21,6 +21,11 @@ MOST_WARNINGS = 50
 
 def federation(other: Other, run: Run | None) -> dict[str, Any]:
     """The server's own account of its nodes, and what the record of the run says of each."""
+    if find_spec("fedpareto_flower") is None:
+        raise UserError("the nodes of a federation need another package; try: pip install fedpareto-flower")
+    from fedpareto_flower.deploy import health, status
+    from fedpareto_flower.deploy.layout import Deployment
+
     deployment = Deployment.open(other.folder)
     told, now = status.read(deployment), time.time()
     seen = [health.seen(told, number, now) for number in range(deployment.nodes)]

@@ -167,7 +167,7 @@ def name_of(text: str) -> str:
 def prepare(text: str, options: Options) -> Reproduction:
     """The reproduction of that name; invalid options are reported before anything runs."""
     name = name_of(text)
-    module = import_module(f"fedpareto.papers.{CATALOGUE[name].module}")
+    module = import_module(f"fedpareto_papers.{CATALOGUE[name].module}")
     ready: Reproduction = module.prepare(name, options)
     return ready
 

@@ -11,18 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+from fedpareto.cli.options import Client, RunOrFile, Seed
 from fedpareto.config.errors import BadPreference, UserError
 from fedpareto_serve.access_log import LogFormat
 
 TOKEN = "FEDPARETO_TOKEN"
 SHORTEST_TOKEN = 16
 """Characters; fewer could be guessed."""
-
-RunOrFile = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A finished run's folder, an exported file, or a node's folder.")
-]
-Client = Annotated[str | None, typer.Option(help="Whose model, by name or number; not needed where there is one.")]
-Seed = Annotated[int | None, typer.Option(help="Of a run with several.  [default: its first]")]
 
 
 class Format(StrEnum):

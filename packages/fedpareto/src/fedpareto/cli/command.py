@@ -53,6 +53,8 @@ class _Commands(TyperGroup):
     def resolve_command(self, context: Any, arguments: list[str]) -> Any:
         """See Typer."""
         if arguments and self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
+            if context.parent is None:
+                plugins.must_not_be_elsewhere(GROUP, arguments[0], f"'fedpareto {arguments[0]}'")
             raise UnknownName("command", arguments[0], self.list_commands(context))
         return super().resolve_command(context, arguments)
 

@@ -1,10 +1,11 @@
-"""Options of commands that follow from the keys of a spec."""
+"""Options that several commands share: those that follow from the keys of a spec, and the model of a run."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -14,6 +15,12 @@ from fedpareto.config.keys import about
 Keys = dict[str, Any]
 """Values of the keys of a spec; None where the user gave none."""
 PLAIN = (int, float, bool)
+
+RunOrFile = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A finished run's folder, an exported file, or a node's folder.")
+]
+Client = Annotated[str | None, typer.Option(help="Whose model, by name or number; not needed where there is one.")]
+Seed = Annotated[int | None, typer.Option(help="Of a run with several.  [default: its first]")]
 
 
 def with_keys(command: Callable[..., None]) -> Callable[..., None]:

@@ -7,20 +7,41 @@ from typing import Any
 
 from fedpareto.config.errors import UserError
 
-HOMES = {
-    ("fedpareto.functions", "load"): "fedpareto-serve",
-    ("fedpareto.jobs", "ray"): "fedpareto-ray",
-    ("fedpareto.pages", "comparison"): "fedpareto-page",
-    ("fedpareto.tracks", "ground"): "fedpareto-space",
+OFFERS = {
+    "fedpareto-audit": {"fedpareto.commands": ("audit", "matrix")},
+    "fedpareto-flower": {
+        "fedpareto.commands": ("node", "server"),
+        "fedpareto.engines": ("flower-local", "flower-sim"),
+    },
+    "fedpareto-page": {"fedpareto.commands": ("page",), "fedpareto.pages": ("comparison", "summary")},
+    "fedpareto-papers": {"fedpareto.commands": ("reproduce",)},
+    "fedpareto-ray": {"fedpareto.engines": ("ray",), "fedpareto.jobs": ("ray",)},
+    "fedpareto-serve": {"fedpareto.commands": ("export", "predict", "serve"), "fedpareto.functions": ("load",)},
+    "fedpareto-space": {
+        "fedpareto.commands": ("space",),
+        "fedpareto.engines": ("mission",),
+        "fedpareto.problems": ("link-scheduling",),
+        "fedpareto.tracks": ("ground",),
+    },
 }
-"""The package that offers what only one does, by group and name."""
+"""The entry points of the packages beside this one: whoever asks for one of a package that is not installed is told
+which that is. A test compares them with the packages.
+"""
+
+
+def must_not_be_elsewhere(group: str, name: str, what: str) -> None:
+    """Raises UserError if a package that is not installed offers this name; `what` says what it is for."""
+    for package, offers in OFFERS.items():
+        if name in offers.get(group, ()):
+            raise UserError(f"another package is needed for {what}; try: pip install {package}")
 
 
 def need(group: str, name: str, what: str) -> Any:
     """What a package offers under a name; UserError that says which one to install for `what`."""
     for point in entry_points(group=group, name=name):
         return loaded(point)
-    raise UserError(f"{what} needs another package; try: pip install {HOMES[group, name]}")
+    must_not_be_elsewhere(group, name, what)
+    raise UserError(f"nothing is installed that offers '{name}' in {group}")
 
 
 def have(group: str, name: str) -> bool:

@@ -68,6 +68,7 @@ def problem_class(name: str) -> type[Problem]:
     """The class behind a name."""
     _must_load("fedpareto.problems", name)
     if name not in problems():
+        plugins.must_not_be_elsewhere("fedpareto.problems", name, f"the problem '{name}'")
         raise UnknownName("problem", name, problems())
     return problems()[name]
 

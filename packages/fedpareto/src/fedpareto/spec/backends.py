@@ -67,6 +67,7 @@ def backend(name: str) -> Backend:
         if not (isinstance(found, type) and issubclass(found, Backend)) or found.options.name != name:
             raise UserError(f"{point.value} is no Backend whose options have the name '{name}'")
         return found()
+    plugins.must_not_be_elsewhere(GROUP, name, f"the engine '{name}'")
     raise UnknownName("engine", name, names())
 
 

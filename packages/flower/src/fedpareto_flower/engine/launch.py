@@ -30,7 +30,6 @@ from fedpareto.config.files import for_writing, python, write_secret
 from fedpareto_flower.engine.apps import make_client_app, node_from
 from fedpareto_flower.engine.link import Address, server_grid, submit_run
 from fedpareto_flower.engine.node import Node
-from fedpareto_ray.cluster import prepare
 
 T = TypeVar("T")
 
@@ -231,6 +230,8 @@ def simulate(nodes: Sequence[Mapping[str, Any]], main: Callable[[Grid], T]) -> T
 
     def find(context: Context) -> Node:
         return node_from(configs[int(context.node_config["partition-id"])])
+
+    from fedpareto_ray.cluster import prepare
 
     os.environ.update(QUIET)
     telemetry.FLWR_TELEMETRY_ENABLED = "0"  # Flower read the environment when it was imported.

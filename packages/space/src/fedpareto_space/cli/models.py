@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedpareto.cli.options import Client, RunOrFile, Seed
 from fedpareto.config.errors import UserError
-from fedpareto_serve.commands import Client, RunOrFile, Seed
 
 if TYPE_CHECKING:
     import torch

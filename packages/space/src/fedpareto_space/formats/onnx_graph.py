@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpareto_serve.onnx_nodes import IR_VERSION, OPSET, Nodes
 from fedpareto_space.formats.graph import INPUT, OUTPUT, ROWS, Graph, Step, identifier
+
+if TYPE_CHECKING:
+    from fedpareto_serve.onnx_nodes import Nodes
 
 SAME = {
     **{"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "max": "Max", "min": "Min"},
@@ -23,6 +25,8 @@ ACTIVATIONS = {"elu": "Elu", "leaky_relu": "LeakyRelu"}
 def to_proto(graph: Graph, tensors: Mapping[str, np.ndarray]) -> Any:
     """A model whose rows are left open."""
     from onnx import TensorProto, helper
+
+    from fedpareto_serve.onnx_nodes import IR_VERSION, OPSET, Nodes
 
     made = Nodes()
     names = {identifier(label): made.initialiser(tensors[label], label) for label in graph.variables}
