@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from fedpareto.config.errors import UserError
 
-OFFERS = {
+OFFERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "fedpareto-audit": {"fedpareto.commands": ("audit", "matrix")},
     "fedpareto-flower": {
         "fedpareto.commands": ("node", "server"),
