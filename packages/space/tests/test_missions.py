@@ -260,7 +260,7 @@ def test_a_mission_ends_by_the_clock_and_goes_on_after_a_stop_bit_for_bit(tmp_pa
     [
         ({"shell": "40/6/1"}, "40 satellites do not fit into 6 planes; 5 planes would do"),
         ({"altitude": 50}, "an orbit at 50 km is impossible"),
-        ({"down": 0}, "down is 0; it is above 0"),
+        ({"down": 0}, "down is 0; it is in bits a second, above 0"),
         ({"loss": 1}, "loss is 1; it is at least 0 and below 1"),
         ({"stations": ["svalbart"]}, "did you mean 'svalbard'"),
         ({"mishaps": ["lost sat-1-3"]}, "right is, say, 'lost sat-1-3 at 12'"),
