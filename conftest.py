@@ -112,7 +112,7 @@ def published() -> Callable[[str], DataSet]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

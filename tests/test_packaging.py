@@ -1,4 +1,4 @@
-"""What is installed: our packages agree with each other, the lock file with them, the documents with the lock file."""
+"""Packages, lock file and documents agree with each other."""
 
 from __future__ import annotations
 

@@ -452,7 +452,7 @@ def _first_objective(result: Result, run: int) -> np.ndarray:
 
 
 def _own_utility(result: Result, run: int) -> np.ndarray:
-    """What every client has at the end on held-out rows, `[n]`; NaN of those whose model is no solution."""
+    """Final value of every client under its own preference, on held-out rows, `[n]`; NaN without a solution."""
     solutions = result.solutions[run]
     known = solutions.own_utilities()
     if known is None:

@@ -32,7 +32,7 @@ from fedpareto.trust.defences import Defence
 
 @dataclass(frozen=True)
 class Plain(Bounded):
-    """What a class with bounds needs: nothing but its fields."""
+    """A class with bounds: nothing but its fields."""
 
     lr: Positive = 0.1
     beta: ShareBelowOne = 0.9

@@ -1,4 +1,4 @@
-"""What packages that are not installed would offer is known by name."""
+"""A package that is not installed is named by its entry points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine is, in numbers, and three kinds of them by name."""
+"""Machines of clients in numbers, and three kinds of them by name."""
 
 from __future__ import annotations
 

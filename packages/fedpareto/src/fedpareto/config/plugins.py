@@ -1,4 +1,4 @@
-"""What installed packages offer by entry points: engines, algorithms, problems, commands, codecs and reports."""
+"""Entry points of installed packages: engines, algorithms, problems, commands, codecs and reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def must_not_be_elsewhere(group: str, name: str, what: str) -> None:
 
 
 def need(group: str, name: str, what: str) -> Any:
-    """What a package offers under a name; UserError that says which one to install for `what`."""
+    """The object that a package offers under a name; without it a UserError names the package that `what` needs."""
     for point in entry_points(group=group, name=name):
         return loaded(point)
     must_not_be_elsewhere(group, name, what)

@@ -23,7 +23,7 @@ from fedpareto.contract.secure_sum import SecureSum
 
 FINE_TUNED, SAFE = "+ft", "+safe"
 VARIANTS = {FINE_TUNED: "fine_tuning.FineTuned", SAFE: "safe.Safe"}
-"""What stands around an algorithm, by the end of its name: the class in `fedpareto.algorithms.wrappers`."""
+"""Wrappers of an algorithm by the end of its name: classes in `fedpareto.algorithms.wrappers`."""
 KINDS: dict[str, Any] = {"fedpareto.algorithms": Algorithm, "fedpareto.problems": Problem}
 """What the classes of a folder of this package, and of the entry-point group of that name, are."""
 
