@@ -53,7 +53,6 @@ class Guard:
         return one
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

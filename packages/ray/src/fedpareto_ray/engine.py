@@ -132,16 +132,13 @@ class RayEngine:
         self._has_told = True
 
     def losses(self, solutions: Sequence[Parcels]) -> list[ByClient]:
-        """See Engine.losses."""
         found = self._called("losses", self._apart(solutions))
         return [packing.all_measured([part[run] for part in found]) for run in range(len(solutions))]
 
     def models(self, run: int, solutions: Parcels) -> ByClient:
-        """See Engine.models."""
         return packing.all_measured(self._called("models", self._apart([solutions]), run))
 
     def model_parts(self, run: int, solutions: Parcels) -> dict[int, Message]:
-        """See Engine.model_parts."""
         if self.algorithm.anatomy(self.settings[0].layout, len(self.settings[0].objectives)) is None:
             return {}
         found = self._called("model_parts", self._apart([solutions]), run)

@@ -70,26 +70,21 @@ class RemoteReplies(Replies):
 
     @property
     def size(self) -> int:
-        """See Replies."""
         large = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self._far.large.values())
         return super().size + large if len(self) else 0
 
     def only(self, rows: np.ndarray) -> RemoteReplies:
-        """See Replies."""
         some = super().only(rows)
         return self if some is self else replace(some, shards=self.shards[rows], places=self.places[rows])
 
     def singly(self) -> list[RemoteReplies]:
-        """See Replies."""
         return [self.only(np.array([row])) for row in range(len(self))]
 
     def whole(self) -> Replies:
-        """See Replies."""
         tensors = {name: self[name] for name in (*self.tensors, *self._far.large)}
         return Replies(self.clients, tensors, self.step, self.lanes, self.rounds)
 
     def moved(self, name: str, by: Tensor) -> RemoteReplies:
-        """See Replies."""
         if not self._is_far(name):
             return super().moved(name, by)
         return replace(self, moves={**self.moves, name: self.moves.get(name, 0) + by})
@@ -97,7 +92,6 @@ class RemoteReplies(Replies):
     # -- less than all rows ----------------------------------------------------------------------------------------
 
     def sum(self, name: str, weights: Tensor, origin: Tensor | None = None) -> Tensor:
-        """See Replies."""
         if not self._is_far(name):
             return super().sum(name, weights, origin)
         begun = None if origin is None else packing.array(origin)
@@ -108,20 +102,17 @@ class RemoteReplies(Replies):
         return total + weights.to(total).sum(-1).view(*weights.shape[:-1], *[1] * move.dim()) * move
 
     def sum_each(self, name: str, weights: Tensor, origins: Tensor) -> Tensor:
-        """See Replies."""
         if not self._is_far(name) or name in self.moves:
             return updates.sums_of_updates(weights, self[name], origins)
         begun = packing.array(origins)
         return self._added("sum_each", lambda here: (name, packing.array(weights[here]), begun))
 
     def mean(self, name: str) -> Tensor:
-        """See Replies."""
         if not self._is_far(name):
             return super().mean(name)
         return self.sum(name, torch.ones(len(self), dtype=self._far.large[name][1])) / len(self)
 
     def sum_of_products(self, left: str, right: str) -> Tensor:
-        """See Replies."""
         if {left, right} <= self._far.large.keys() - self.moves.keys():
             return self._added("sum_of_products", lambda here: (left, right))
         return updates.sum_of_products(self[left], self[right])
@@ -133,7 +124,6 @@ class RemoteReplies(Replies):
         return updates.gram_of_updates(_Columns(self, name), self._seen_from(name, origin))
 
     def squared_norms(self, name: str, origin: Tensor) -> Tensor:
-        """See Replies."""
         if not self._is_far(name):
             return super().squared_norms(name, origin)
         begun = packing.array(self._seen_from(name, origin))

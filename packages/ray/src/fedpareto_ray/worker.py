@@ -118,17 +118,14 @@ class Worker:
         return {"kept": len(self.engine.private), "not_recorded": self.engine.not_recorded}
 
     def losses(self, shared: Plain, own: Plain) -> Plain:
-        """See Engine.losses."""
         solutions = [some for some in self._solutions(shared, own) if some is not None]
         return [packing.measured(one) for one in self.engine.losses(solutions)]
 
     def models(self, run: int, shared: Plain, own: Plain) -> Plain:
-        """See Engine.models."""
         (solutions,) = (some for some in self._solutions(shared, own) if some is not None)
         return packing.measured(self.engine.models(run, solutions)) if len(solutions) else ((), ())
 
     def model_parts(self, run: int, shared: Plain, own: Plain) -> Plain:
-        """See Engine.model_parts."""
         (solutions,) = (some for some in self._solutions(shared, own) if some is not None)
         parts = self.engine.model_parts(run, solutions) if len(solutions) else {}
         return {client: packing.arrays(part) for client, part in parts.items()}
@@ -151,20 +148,16 @@ class Worker:
         return packing.array(found if last is None else found[:, first:last])
 
     def sum(self, where: Where, name: str, weights: np.ndarray, origin: np.ndarray | None) -> np.ndarray:
-        """See Replies.sum."""
         begun = None if origin is None else self._tensor(origin)
         return packing.array(self._some(where).sum(name, self._tensor(weights), begun))
 
     def sum_each(self, where: Where, name: str, weights: np.ndarray, origins: np.ndarray) -> np.ndarray:
-        """See Replies.sum_each."""
         return packing.array(self._some(where).sum_each(name, self._tensor(weights), self._tensor(origins)))
 
     def sum_of_products(self, where: Where, left: str, right: str) -> np.ndarray:
-        """See Replies.sum_of_products."""
         return packing.array(self._some(where).sum_of_products(left, right))
 
     def squared_norms(self, where: Where, name: str, origin: np.ndarray) -> np.ndarray:
-        """See Replies.squared_norms."""
         return packing.array(self._some(where).squared_norms(name, self._tensor(origin)))
 
     def _some(self, where: Where) -> Replies:

@@ -44,7 +44,6 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
     _got_on = False
 
     def connection_made(self, transport: Any) -> None:
-        """See asyncio."""
         super().connection_made(transport)
         self._since = asyncio.get_running_loop().time()
         self._await_headers()
@@ -52,7 +51,6 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
             self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
         self._got_on = False
         super().data_received(data)
         self._headers = 0 if self._got_on else self._headers + len(data)
@@ -64,7 +62,6 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
             self._end_wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
         self._end_wait()
         super().connection_lost(exc)
 

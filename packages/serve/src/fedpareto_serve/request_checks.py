@@ -51,7 +51,6 @@ class Gate:
         self.draining = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -15,7 +15,6 @@ class Reading(TyperCommand):
     """A command that reads a spec or a run folder, which may be a stranger's: with options that allow what it names."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """See click."""
         *own, last = super().get_params(ctx)  # The last one is --help.
         return [*own, *_options(), last]
 

@@ -51,7 +51,6 @@ class _Commands(TyperGroup):
     """Commands in the order of this file; an unknown one comes with the closest name."""
 
     def resolve_command(self, context: Any, arguments: list[str]) -> Any:
-        """See Typer."""
         if arguments and self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
             if context.parent is None:
                 plugins.must_not_be_elsewhere(GROUP, arguments[0], f"'fedpareto {arguments[0]}'")

@@ -243,11 +243,9 @@ class Flight(Roster):
         return self.tasks_of(self.setting.clients[(self.status != IDLE) & (self.stack == UNKNOWN)])
 
     def computed(self, outcome: Outcome) -> None:
-        """See Roster."""
         super().computed(outcome)
         self.came_of_it(outcome)
 
     def free(self, rows: np.ndarray) -> None:
-        """See Roster."""
         self.arrives[rows], self.weighed[rows] = np.inf, True
         super().free(rows)

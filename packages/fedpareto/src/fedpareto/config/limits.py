@@ -70,11 +70,9 @@ class Lines(io.RawIOBase):
         self._read = self._began = 0
 
     def readable(self) -> bool:
-        """See io."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """See io."""
         piece = self._file.read(len(buffer))
         buffer[: len(piece)] = piece
         end = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
@@ -86,6 +84,5 @@ class Lines(io.RawIOBase):
         return len(piece)
 
     def close(self) -> None:
-        """See io."""
         self._file.close()
         super().close()

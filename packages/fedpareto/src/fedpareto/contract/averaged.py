@@ -32,11 +32,9 @@ class Averaged(Replies):
         return self
 
     def whole(self) -> Replies:
-        """See Replies."""
         return Replies(self.clients, {name: self[name] for name in self.means}, self.step, self.lanes, self.rounds)
 
     def sum(self, name: str, weights: Tensor, origin: Tensor | None = None) -> Tensor:
-        """See Replies."""
         total = weights.double().sum(-1)  # In single precision ten tenths are not 1.
         if origin is not None:
             return total * (self.means[name].double() - origin.double())
@@ -44,19 +42,15 @@ class Averaged(Replies):
         return total.to(mean).view(*weights.shape[:-1], *[1] * mean.dim()) * mean
 
     def mean(self, name: str) -> Tensor:
-        """See Replies."""
         return self.means[name]
 
     def moved(self, name: str, by: Tensor) -> Averaged:
-        """See Replies."""
         return replace(self, means={**self.means, name: self.means[name] + by})
 
     def gram(self, name: str, origin: Tensor) -> Tensor:
-        """See Replies."""
         raise ValueError("of a secure sum there are no single updates")
 
     def squared_norms(self, name: str, origin: Tensor) -> Tensor:
-        """See Replies."""
         raise ValueError("of a secure sum there are no single updates")
 
     @classmethod

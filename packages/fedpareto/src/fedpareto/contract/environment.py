@@ -138,7 +138,6 @@ class TensorEnvironment(Environment):
         """The state after `action`, the rewards `[n, m]`, and whether the episode is over, `[n]`."""
 
     def blank(self) -> Message:
-        """See Environment."""
         fresh = self.begin(rng.Addresses.of([rng.Address(0)]), torch.device("cpu"))
         return {name: torch.zeros_like(tensor[0]) for name, tensor in fresh.items()}
 
@@ -148,7 +147,6 @@ class TensorEnvironment(Environment):
         return self.start(len(addresses), device) | {"elapsed": elapsed}
 
     def open(self, state: Message, addresses: rng.Addresses) -> Session:
-        """See Environment."""
         return _TensorSession(self, state)
 
 
@@ -166,7 +164,6 @@ class _TensorSession(Session):
         self._first = environment.observe(self._fresh)
 
     def step(self, action: Tensor) -> Transition:
-        """See Session."""
         after, reward, terminated = self.environment.advance(self._state, action)
         seen = self.environment.observe(after)
         self._elapsed += 1
@@ -178,7 +175,6 @@ class _TensorSession(Session):
         return Transition(seen, reward, terminated, over & ~terminated)
 
     def state(self) -> Message:
-        """See Session."""
         return self._state | {"elapsed": self._elapsed}
 
 

@@ -76,7 +76,6 @@ class GroupedProblem(SupervisedProblem):
         return None if found is None else found.inputs(batch)
 
     def said(self, scores: Tensor, batch: Batch) -> Tensor:
-        """See SupervisedProblem."""
         return self.values(scores[..., 0, 0], batch)
 
     def constants(self, rows: Rows) -> np.ndarray:

@@ -63,7 +63,6 @@ class ValuePolicy(Policy):
         return {"": self.network}
 
     def act(self, parameters: Mapping[str, Tensor], observation: Tensor) -> Tensor:
-        """See Policy."""
         return self.network(parameters, observation).argmax(-1)
 
 
@@ -80,7 +79,6 @@ class ActorCritic(Policy):
         return {"actor.": self.actor, "critic.": self.critic}
 
     def act(self, parameters: Mapping[str, Tensor], observation: Tensor) -> Tensor:
-        """See Policy."""
         return self.actor(self.part(parameters, "actor."), observation).tanh()
 
     def worth(self, parameters: Mapping[str, Tensor], observation: Tensor, action: Tensor) -> Tensor:

@@ -52,7 +52,6 @@ class ReinforcementProblem(Problem):
         return self.policy.layout
 
     def initial(self, seed: int) -> Tensor:
-        """See Problem."""
         return self.policy.initial(seed)
 
     def parts(self, splits: Splits) -> list[str]:

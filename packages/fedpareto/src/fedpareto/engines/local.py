@@ -134,7 +134,6 @@ class LocalEngine:
 
     @property
     def tested(self) -> tuple[Tested, ...]:
-        """See Engine.tested."""
         found = [tested_on(self.problem, one.splits, one.addresses) for one in self.federations]
         return tuple(one for one in found if one is not None)
 

@@ -108,7 +108,6 @@ class DQNAgent(Agent):
         return self.policy.network(self.followed, seen).amax(-1)
 
     def update(self, who: np.ndarray | None) -> None:
-        """See Agent."""
         seen, after, reward, action, ended = self.sample(who)
         with torch.no_grad():
             goal = reward + (1 - ended) * self.learner.gamma * self._later(after)

@@ -42,7 +42,6 @@ class Autograd:
         self.leaves, self.loss = leaves(layout, model), loss
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """See Gradient."""
         losses = self.loss(self.leaves, batch)
         return losses.detach(), flat_gradient(losses.sum(), self.leaves)
 
@@ -65,7 +64,6 @@ class ByHand:
         return Backprop(self.readout.network, self.model, torch.empty_like(self.model), self.workspace)
 
     def __call__(self, batch: Batch) -> tuple[Losses, Tensor]:
-        """See Gradient."""
         with torch.no_grad():
             outputs = self.network.forward(self.readout.inputs(batch))
         losses, of_outputs = self.of_outputs(outputs, batch)

@@ -73,7 +73,6 @@ class OffPolicy(Learner):
         return self.train_freq if self.gradient_steps < 0 else self.gradient_steps
 
     def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
-        """See Learner.train."""
         agent = self.agent(self, clients, model, weights, pull)
         try:
             for _ in range(self.turns):
@@ -84,7 +83,6 @@ class OffPolicy(Learner):
         return agent.model
 
     def memory(self, problem: Named) -> Message:
-        """See Learner.memory."""
         played = reinforcement(problem)
         environment, size = played.environment, played.layout.size
         place = {PLACE + name: tensor for name, tensor in environment.blank().items()}

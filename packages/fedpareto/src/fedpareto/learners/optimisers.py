@@ -61,12 +61,10 @@ class SGD:
         self.velocity = torch.zeros_like(model) if isinstance(momentum, Tensor) or momentum else None
 
     def reset(self) -> None:
-        """See Optimiser."""
         if self.velocity is not None:
             self.velocity.zero_()
 
     def step(self, gradient: Tensor, active: Tensor | None) -> None:
-        """See Optimiser."""
         if self.velocity is not None:
             _renew(self.velocity, self.velocity * self.momentum + gradient, active)
             gradient = self.velocity
@@ -93,12 +91,10 @@ class Adam:
         self.steps = model.new_zeros(len(model), 1)
 
     def reset(self) -> None:
-        """See Optimiser."""
         for moment in (self.first, self.second, self.steps):
             moment.zero_()
 
     def step(self, gradient: Tensor, active: Tensor | None) -> None:
-        """See Optimiser."""
         first = torch.lerp(self.first, gradient, 1 - self.beta1)
         second = (self.second * self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
         steps = self.steps + 1

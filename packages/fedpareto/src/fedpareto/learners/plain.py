@@ -55,7 +55,6 @@ class PlainDescent:
             self.network.add_in_steps(how.lr * (added if pull.slope is None else added - pull.slope))
 
     def step(self, batch: Batch, active: Tensor | None) -> Losses:
-        """See Descent."""
         outputs = self.network.forward(self.readout.inputs(batch))
         losses, gradient = self.of_outputs(outputs, batch)
         self.network.descend(gradient if active is None else gradient * active.unsqueeze(-1))

@@ -86,13 +86,11 @@ class Supervised(Learner):
         return Schedule(self.lr_schedule, self.lr_period, self.lr_decay, self.lr_warm_up)
 
     def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
-        """See Learner.train."""
         return self._train(clients, model, weights, pull, watched=False)[0]
 
     def train_watched(
         self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See Learner.train_watched."""
         return self._train(clients, model, weights, pull)
 
     def _train(
@@ -130,7 +128,6 @@ class Supervised(Learner):
         pull: Pull | None = None,
         purpose: str = "batches",
     ) -> Tensor:
-        """See Learner.minimise."""
         given = {} if given is None else given
         schedule = self if epochs is None else replace(self, epochs=epochs, steps=0)
 
@@ -252,7 +249,6 @@ class Supervised(Learner):
         return clients.tampered(self.scalarised(losses, clients.preferences))
 
     def scalarised(self, losses: Tensor, weights: Tensor) -> Tensor:
-        """See Learner.scalarised."""
         return SCALARISATIONS[self.scalarisation](losses, weights)
 
     def _outline(self, clients: Stack) -> tuple[Outline, Message]:

@@ -68,7 +68,6 @@ def stacked_batch_norm(inputs: Tensor, mask: Tensor, eps: float) -> tuple[Tensor
 class _StackedBatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, mask: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """See stacked_batch_norm."""
         n, rows, channels = inputs.shape[:3]
         values = inputs.reshape(n, rows, channels, -1)
         real = mask.view(n, rows, 1, 1)

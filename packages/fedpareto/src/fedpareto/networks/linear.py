@@ -37,7 +37,6 @@ class _StackedLinear(torch.autograd.Function):
     @staticmethod
     @inspected
     def forward(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
-        """See stacked_linear."""
         output = torch.baddbmm(bias.unsqueeze(-2), inputs, weight)
         return output.relu_() if relu else output
 

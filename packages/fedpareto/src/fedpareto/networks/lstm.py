@@ -57,7 +57,6 @@ class _StackedLSTM(torch.autograd.Function):
         cell: Tensor,
         is_kept: bool,
     ) -> tuple[Tensor, Tensor]:
-        """See stacked_lstm."""
         steps, n, rows, _ = inputs.shape
         width = recurrent.shape[1]
         # A step's own values are at the next index.

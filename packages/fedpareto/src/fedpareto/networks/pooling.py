@@ -34,7 +34,6 @@ class _Halved(torch.autograd.Function):
     @staticmethod
     @inspected
     def forward(ctx: Any, pixels: Tensor) -> Tensor:
-        """See halved."""
         corners = _corners(pixels)
         narrow = torch.maximum(corners[0], corners[1])
         ctx.save_for_backward(corners, narrow)

@@ -29,5 +29,4 @@ class SparseProblem(SupervisedProblem):
         return Sparsity(self.sparsity, self.sparsity_seed)
 
     def dense(self: P) -> P:
-        """See Problem."""
         return replace(self, sparsity=0.0)

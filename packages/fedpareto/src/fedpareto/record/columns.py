@@ -71,7 +71,6 @@ class InFile:
 
     @property
     def name(self) -> str:
-        """See Source."""
         return str(self.path)
 
     @property
@@ -80,7 +79,6 @@ class InFile:
         return self.path.stat().st_size if self.path.is_file() else 0
 
     def append(self, content: bytes) -> int:
-        """See Source."""
         try:
             with for_writing(self.path, "ab") as file:
                 file.write(content)
@@ -89,11 +87,9 @@ class InFile:
             raise UserError(f"{self.path} cannot be written: {problem.strerror or problem}") from None
 
     def read(self, at: int, length: int) -> bytes:
-        """See Source."""
         return self.read_all([(at, length)])
 
     def read_all(self, spans: Sequence[tuple[int, int]]) -> bytes:
-        """See Source."""
         found = []
         try:
             with self.path.open("rb") as file:
@@ -117,19 +113,16 @@ class Nowhere:
         self.append(content)
 
     def append(self, content: bytes) -> int:
-        """See Source."""
         self._file.seek(self.length)
         self._file.write(content)
         self.length += len(content)
         return self.length - len(content)
 
     def read(self, at: int, length: int) -> bytes:
-        """See Source."""
         self._file.seek(at)
         return self._file.read(length)
 
     def read_all(self, spans: Sequence[tuple[int, int]]) -> bytes:
-        """See Source."""
         return b"".join(self.read(*span) for span in spans)
 
     def __reduce__(self) -> tuple[type[Nowhere], tuple[bytes]]:

@@ -98,11 +98,9 @@ class Pulse(Shown):
     """For a long training among others, one message a minute."""
 
     def begin(self, done: int) -> None:
-        """See Shown."""
         self.first = self.last = (done / self.spec.rounds, time.monotonic())
 
     def round(self, now: Progress) -> None:
-        """See Shown."""
         if time.monotonic() - self.last[1] >= LONGEST_SILENCE:
             super().round(now)
 
@@ -111,7 +109,6 @@ class ShownInTerminal(Shown):
     """A run's progress as a bar."""
 
     def begin(self, done: int) -> None:
-        """See Shown."""
         super().begin(done)
         self.bar = _bar()
         hours = self.spec.hours

@@ -56,7 +56,6 @@ class _Dumper(yaml.SafeDumper):
     """Writes what _Loader reads: a list that stands in two places is written twice."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """See PyYAML."""
         return True
 
 
@@ -75,7 +74,6 @@ class _Loader(yaml.SafeLoader):
             raise _yaml_error("it is nested too deeply", self.tokens[-1])
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """See PyYAML."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             raise _yaml_error(f"write the value again where '*{event.anchor}' is: a spec has no aliases", event)

@@ -43,37 +43,30 @@ class Watched(Replies):
         return super().__getitem__(name)
 
     def whole(self) -> Replies:
-        """See Replies."""
         self._note(ALL, *self.tensors)
         return super().whole()
 
     def sum(self, name: str, weights: Tensor, origin: Tensor | None = None) -> Tensor:
-        """See Replies."""
         self._note(SUM, name)
         return super().sum(name, weights, origin)
 
     def sum_each(self, name: str, weights: Tensor, origins: Tensor) -> Tensor:
-        """See Replies."""
         self._note(SUM, name)
         return super().sum_each(name, weights, origins)
 
     def mean(self, name: str) -> Tensor:
-        """See Replies."""
         self._note(SUM, name)
         return super().mean(name)
 
     def sum_of_products(self, left: str, right: str) -> Tensor:
-        """See Replies."""
         self._note(SUM, left, right)
         return super().sum_of_products(left, right)
 
     def gram(self, name: str, origin: Tensor) -> Tensor:
-        """See Replies."""
         self._note(GRAM, name)
         return super().gram(name, origin)
 
     def squared_norms(self, name: str, origin: Tensor) -> Tensor:
-        """See Replies."""
         self._note(NORMS, name)
         return super().squared_norms(name, origin)
 

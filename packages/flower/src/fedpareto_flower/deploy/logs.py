@@ -33,7 +33,6 @@ class _Json(logging.Formatter):
     """One object per line, for other programs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging."""
         return json.dumps(
             {
                 "time": moment(record.created),
@@ -53,7 +52,6 @@ class _Text(logging.Formatter):
         self.who = f"{who}: " if who else ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See logging."""
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         return f"{moment(record.created)} {self.who}{mark}{record.getMessage()}"
 
@@ -66,7 +64,6 @@ class Memory(logging.Handler):
         self.lines: deque[dict[str, str]] = deque(maxlen=KEPT)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See logging."""
         self.lines.append({"time": moment(record.created), "message": record.getMessage()})
 
 

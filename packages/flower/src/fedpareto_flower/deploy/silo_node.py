@@ -49,7 +49,6 @@ class SiloNode(Node):
     """Its fingerprint."""
 
     def hello(self, question: RecordDict) -> RecordDict:
-        """See Node."""
         said = wire.decode_hello(super().hello(question))
         return wire.encode_hello(replace(said, schema={**said.schema, SCHEMA_SUBJECT: self.schema}))
 

@@ -125,7 +125,6 @@ class ServerStatus(Status):
     """Where rounds do not wait for everybody: by number of the node, the round of its task, and when it was sent."""
 
     def check(self) -> None:
-        """See Status."""
         super().check()
         if not all(map(_is_number, [*self.heard.values(), *self.told])):
             raise ValueError("a time or a node is not a number")

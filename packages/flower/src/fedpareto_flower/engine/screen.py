@@ -46,7 +46,6 @@ class ScreenedGrid(HttpGrid):
             raise Malformed(f"it is larger than {self.largest} bytes")
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """See Grid.push_messages."""
         sent = list(messages)
         names = list(super().push_messages(sent))
         now = time.monotonic()

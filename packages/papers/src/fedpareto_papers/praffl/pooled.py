@@ -50,7 +50,6 @@ class Pooled:
     """By seed, partitioned once."""
 
     def __call__(self, experiment: Experiment, run: int) -> Mapping[str, Any]:
-        """See experiment.Observe."""
         count = self.preferences if experiment.round == experiment.spec.rounds else self.between
         with torch.no_grad():
             return {KEY: np.round(self._points(experiment, run, count), 5).tolist()}

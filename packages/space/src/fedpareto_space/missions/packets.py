@@ -37,7 +37,6 @@ class Packets:
     def finish(
         self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, number: np.ndarray, way: int
     ) -> Moved:
-        """See Transfers."""
         begun = np.broadcast_to(np.asarray(start, dtype=np.float64), rows.shape)
         ended, air = self.earliest(rows, begun, sizes, way), np.zeros(len(rows))
         for place in np.flatnonzero((np.asarray(sizes) > 0) & np.isfinite(begun)).tolist():

@@ -91,7 +91,6 @@ class Sunlight(Power):
         return self.light.finish(rows, lines[:, SINCE], lines[:, SECONDS])
 
     def level(self, row: int, time: float) -> float:
-        """See Power."""
         return 0.0
 
     def pauses(self, row: int, until: float = inf) -> list[Pause]:
@@ -148,7 +147,6 @@ class Battery(Power):
         return next((piece.start for piece in self.course(row, line) if not (piece.works or piece.waits)), inf)
 
     def level(self, row: int, time: float) -> float:
-        """See Power."""
         if not isfinite(time):
             return 0.0
         now = next(piece for piece in self.course(row, self.book[row].tolist()) if time < piece.end)

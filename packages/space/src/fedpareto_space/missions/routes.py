@@ -53,20 +53,16 @@ class Direct(Routes):
 
     @cached_property
     def links(self) -> Presence:
-        """See Routes."""
         return self.transfers.links
 
     def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """See Routes."""
         there, back = fluid_costs(self.radio, down, DOWN), fluid_costs(self.radio, up, UP)
         return np.asarray(there[0] + there[1] + back[0] + back[1])
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
-        """See Routes."""
         return self.transfers.finish(rows, started, sizes, number, DOWN)
 
     def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
-        """See Routes."""
         return self.transfers.finish(rows, ready, sizes, number, UP)
 
 
@@ -78,11 +74,9 @@ class Onward(Routes):
 
     @property
     def links(self) -> Presence:
-        """See Routes."""
         return self.direct.links
 
     def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """See Routes."""
         return self.direct.radio_seconds(down, up)
 
 
@@ -219,7 +213,6 @@ class Relayed(Onward):
         return sorted({self.satellites + 1 + station for station in self.direct.contacts.stations.tolist()})
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
-        """See Routes."""
         begun = np.broadcast_to(np.asarray(started, dtype=np.float64), rows.shape)
         sending, asking, air = fluid_costs(self.ground, sizes, DOWN)
         ended = np.full(len(rows), np.inf)
@@ -232,7 +225,6 @@ class Relayed(Onward):
         return Moved(ended + asking, sending, air)
 
     def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
-        """See Routes."""
         sending, asking, air = fluid_costs(self.ground, sizes, UP)
         ended = np.full(len(rows), np.inf)
         for place, (row, time, load) in enumerate(zip(rows.tolist(), ready.tolist(), air.tolist(), strict=True)):

@@ -88,7 +88,6 @@ class Fluid:
     def finish(
         self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, number: np.ndarray, way: int
     ) -> Moved:
-        """See Transfers."""
         sending, asking, air = fluid_costs(self.radio, sizes, way)
         last = self.radio.channels[way].seconds(LAST)
         ended = self._usable[way].finish(rows, start, sending + asking - last) + last + self.radio.delay

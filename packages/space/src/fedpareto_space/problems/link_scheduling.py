@@ -91,7 +91,6 @@ class LinkScheduling(MORLProblem):
 
     @cached_property
     def environment(self) -> Downlinks:
-        """See ReinforcementProblem."""
         orbits = self._satellites.orbits(START)
         passes = Passes.of(orbits, self._networks, START, self.choices, self.minutes / 60)
         each = zip(self.rates, self.watts, self.prices, strict=True)

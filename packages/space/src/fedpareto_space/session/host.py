@@ -214,7 +214,6 @@ class ClientHost(Host):
         return self._pupil
 
     def handled(self, event: Event, now: float) -> list[Effect]:
-        """See Host."""
         return self.machine.handle(event, now)
 
     def restart(self, now: float) -> None:
@@ -227,7 +226,6 @@ class ClientHost(Host):
         self.happen(happened.Started(), now)
 
     def learn(self, effect: Effect, now: float) -> None:
-        """See Host."""
         match effect:
             case happened.Train(ask, start, further):
                 self._train(ask, start, further, now)
@@ -274,11 +272,9 @@ class ServerHost(Host):
     on_exchange: Callable[[Exchange, float], None] = lambda exchange, now: None
 
     def handled(self, event: Event, now: float) -> list[Effect]:
-        """See Host."""
         return self.machine.handle(event, now)
 
     def learn(self, effect: Effect, now: float) -> None:
-        """See Host."""
         match effect:
             case happened.Aggregate(answers):
                 asked = self.teacher.tell(answers) if answers else self.teacher.ask()
@@ -315,11 +311,9 @@ class PeerHost(Host):
     model: np.ndarray | None = None
 
     def handled(self, event: Event, now: float) -> list[Effect]:
-        """See Host."""
         return self.machine.handle(event, now)
 
     def learn(self, effect: Effect, now: float) -> None:
-        """See Host."""
         match effect:
             case happened.Train(ask, start, further):
                 self.note(now, "trains", f"round {ask.round}", f"step {further + 1}")

@@ -53,44 +53,35 @@ class Nearby(Learner):
         return Pull(both, (own.strength * own.towards + self.mu * towards) / both)
 
     def train(self, clients: Any, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
-        """See Learner."""
         return self.learner.train(clients, model, weights, self._pull(model, pull))
 
     def train_watched(
         self, clients: Any, model: Tensor, weights: Tensor, pull: Pull | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See Learner."""
         return self.learner.train_watched(clients, model, weights, self._pull(model, pull))
 
     def minimise(self, clients: Any, start: Tensor, *rest: Any, pull: Pull | None = None, **options: Any) -> Tensor:
-        """See Learner."""
         return self.learner.minimise(clients, start, *rest, pull=self._pull(start, pull), **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.learner, name)
 
     def scalarised(self, losses: Tensor, weights: Tensor) -> Tensor:
-        """See Learner."""
         return self.learner.scalarised(losses, weights)
 
     def memory(self, problem: Any) -> Message:
-        """See Learner."""
         return self.learner.memory(problem)
 
     def gradients(self, clients: Any, model: Tensor) -> tuple[Tensor, Tensor]:
-        """See Learner."""
         return self.learner.gradients(clients, model)
 
     def loss(self, clients: Any, model: Tensor) -> Tensor:
-        """See Learner."""
         return self.learner.loss(clients, model)
 
     def bytes_per_client(self, clients: Any) -> int:
-        """See Learner."""
         return self.learner.bytes_per_client(clients)
 
     def probe(self) -> Learner:
-        """See Learner."""
         return self.learner.probe()
 
 

@@ -127,7 +127,6 @@ class AnyOf(Record):
     triggers: Annotated[tuple[Record, ...], _CONDITIONS]
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         _must_be_shallow(self)
 
 
@@ -138,7 +137,6 @@ class AllOf(Record):
     triggers: Annotated[tuple[Record, ...], _CONDITIONS]
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         _must_be_shallow(self)
 
 
@@ -240,7 +238,6 @@ class CodecName(Text):
     """The name of a codec, in its one spelling."""
 
     def check(self, value: Any) -> str:
-        """See Kind."""
         text = super().check(value)
         try:
             codec = Codec.parse(text)
@@ -255,7 +252,6 @@ class CodecName(Text):
         return str(Codec.parse(super().check(plain)))
 
     def says(self) -> str:
-        """See Kind."""
         return "the name of a codec, such as int8-delta"
 
 
@@ -281,7 +277,6 @@ class Format(Record):
     """The weight of each objective, if it is disclosed already; otherwise empty."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         if self.preference and not self.disclosed:
             raise ProtocolError(Refusal.INCONSISTENT, "a preference is given, and is said not to be disclosed")
         if self.preference and len(self.preference) != self.objectives:
@@ -340,7 +335,6 @@ class Bound(Record):
     """The most."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         if self.low > self.high:
             raise ProtocolError(Refusal.INCONSISTENT, f"{self.name} cannot be from {self.low} to {self.high}")
 

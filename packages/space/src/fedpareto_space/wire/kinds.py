@@ -69,7 +69,6 @@ class Whole(Kind):
     most: int = MOST_WHOLE
 
     def check(self, value: Any) -> int:
-        """See Kind."""
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._refuse(value)
         if not self.least <= value <= self.most:
@@ -77,7 +76,6 @@ class Whole(Kind):
         return int(value)
 
     def says(self) -> str:
-        """See Kind."""
         return f"a whole number from {self.least} to {_large(self.most)}"
 
 
@@ -91,7 +89,6 @@ class Real(Kind):
     """Whether `least` itself is too little."""
 
     def check(self, value: Any) -> float:
-        """See Kind."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(value)
         try:
@@ -104,14 +101,12 @@ class Real(Kind):
         return number + 0.0  # There is one zero.
 
     def says(self) -> str:
-        """See Kind."""
         if math.isinf(self.least):
             return "a finite number"
         least = f"{'above' if self.above else 'from'} {self.least:g}"
         return f"a finite number {least}" + ("" if math.isinf(self.most) else f" to {self.most:g}")
 
     def from_wire(self, data: Any) -> float:
-        """See Kind."""
         if not isinstance(data, float):
             raise self._refuse(data)
         return data
@@ -122,13 +117,11 @@ class Flag(Kind):
     """True or false."""
 
     def check(self, value: Any) -> bool:
-        """See Kind."""
         if not isinstance(value, bool):
             raise self._refuse(value)
         return value
 
     def says(self) -> str:
-        """See Kind."""
         return "true or false"
 
 
@@ -140,7 +133,6 @@ class Text(Kind):
     least: int = 0
 
     def check(self, value: Any) -> str:
-        """See Kind."""
         if not isinstance(value, str):
             raise self._refuse(value)
         try:
@@ -154,7 +146,6 @@ class Text(Kind):
         return value
 
     def says(self) -> str:
-        """See Kind."""
         return f"a text of {self.least} to {self.most} bytes"
 
 
@@ -167,7 +158,6 @@ class Octets(Kind):
     """Without `sizes`."""
 
     def check(self, value: Any) -> bytes:
-        """See Kind."""
         if not isinstance(value, bytes):
             raise self._refuse(value)
         if (self.sizes and len(value) not in self.sizes) or len(value) > self.most:
@@ -175,15 +165,12 @@ class Octets(Kind):
         return value
 
     def says(self) -> str:
-        """See Kind."""
         return f"{' or '.join(map(str, self.sizes)) if self.sizes else f'at most {_large(self.most)}'} bytes"
 
     def to_plain(self, value: bytes) -> str:
-        """See Kind."""
         return value.hex()
 
     def from_plain(self, plain: Any) -> bytes:
-        """See Kind."""
         try:
             return bytes.fromhex(plain)
         except (TypeError, ValueError):
@@ -197,21 +184,17 @@ class Word(Kind):
     words: type[IntEnum]
 
     def check(self, value: Any) -> IntEnum:
-        """See Kind."""
         if not isinstance(value, self.words):
             raise self._refuse(value)
         return value
 
     def says(self) -> str:
-        """See Kind."""
         return f"one of {', '.join(map(spelled, self.words))}"
 
     def to_wire(self, value: IntEnum) -> int:
-        """See Kind."""
         return int(value)
 
     def from_wire(self, data: Any) -> IntEnum:
-        """See Kind."""
         if isinstance(data, bool) or not isinstance(data, int):
             raise self._refuse(data)
         try:
@@ -220,11 +203,9 @@ class Word(Kind):
             raise self._refuse(data, Refusal.NOT_UNDERSTOOD) from None
 
     def to_plain(self, value: IntEnum) -> str:
-        """See Kind."""
         return spelled(value)
 
     def from_plain(self, plain: Any) -> IntEnum:
-        """See Kind."""
         known = {spelled(word): word for word in self.words}
         if not isinstance(plain, str):
             raise self._refuse(plain)
@@ -247,7 +228,6 @@ class Many(Kind):
     most: int = 16
 
     def check(self, value: Any) -> tuple[Any, ...]:
-        """See Kind."""
         if not isinstance(value, list | tuple):
             raise self._refuse(value)
         if not self.least <= len(value) <= self.most:
@@ -255,15 +235,12 @@ class Many(Kind):
         return tuple(self.of.check(item) for item in value)
 
     def says(self) -> str:
-        """See Kind."""
         return f"a list of {self.least} to {self.most} entries, each {self.of.says()}"
 
     def to_wire(self, value: tuple[Any, ...]) -> list[Any]:
-        """See Kind."""
         return [self.of.to_wire(item) for item in value]
 
     def from_wire(self, data: Any) -> tuple[Any, ...]:
-        """See Kind."""
         if not isinstance(data, list):
             raise self._refuse(data)
         if len(data) > self.most:
@@ -271,11 +248,9 @@ class Many(Kind):
         return tuple(self.of.from_wire(item) for item in data)
 
     def to_plain(self, value: tuple[Any, ...]) -> list[Any]:
-        """See Kind."""
         return [self.of.to_plain(item) for item in value]
 
     def from_plain(self, plain: Any) -> tuple[Any, ...]:
-        """See Kind."""
         if not isinstance(plain, list):
             raise self._refuse(plain)
         return tuple(self.of.from_plain(item) for item in plain)
@@ -288,27 +263,21 @@ class Maybe(Kind):
     of: Kind
 
     def check(self, value: Any) -> Any:
-        """See Kind."""
         return None if value is None else self.of.check(value)
 
     def says(self) -> str:
-        """See Kind."""
         return f"{self.of.says()}, or none"
 
     def to_wire(self, value: Any) -> Any:
-        """See Kind."""
         return None if value is None else self.of.to_wire(value)
 
     def from_wire(self, data: Any) -> Any:
-        """See Kind."""
         return None if data is None else self.of.from_wire(data)
 
     def to_plain(self, value: Any) -> Any:
-        """See Kind."""
         return None if value is None else self.of.to_plain(value)
 
     def from_plain(self, plain: Any) -> Any:
-        """See Kind."""
         return None if plain is None else self.of.from_plain(plain)
 
 
@@ -319,27 +288,21 @@ class Later(Kind):
     of: Callable[[], Kind]
 
     def check(self, value: Any) -> Any:
-        """See Kind."""
         return self.of().check(value)
 
     def says(self) -> str:
-        """See Kind."""
         return self.of().says()
 
     def to_wire(self, value: Any) -> Any:
-        """See Kind."""
         return self.of().to_wire(value)
 
     def from_wire(self, data: Any) -> Any:
-        """See Kind."""
         return self.of().from_wire(data)
 
     def to_plain(self, value: Any) -> Any:
-        """See Kind."""
         return self.of().to_plain(value)
 
     def from_plain(self, plain: Any) -> Any:
-        """See Kind."""
         return self.of().from_plain(plain)
 
 
@@ -350,7 +313,6 @@ class Parameters(Kind):
     most: int = 32
 
     def check(self, value: Any) -> Mapping[str, Any]:
-        """See Kind."""
         if not isinstance(value, Mapping):
             raise self._refuse(value)
         if len(value) > self.most:
@@ -359,15 +321,12 @@ class Parameters(Kind):
         return MappingProxyType({name.check(key): _plain(value[key]) for key in sorted(value, key=str)})
 
     def says(self) -> str:
-        """See Kind."""
         return f"at most {self.most} plain values by name"
 
     def to_wire(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """See Kind."""
         return dict(value)
 
     def to_plain(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """See Kind."""
         return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}
 
 
@@ -393,9 +352,7 @@ class Anything(Kind):
     """A single plain value."""
 
     def check(self, value: Any) -> Any:
-        """See Kind."""
         return _plain(value, deep=True)
 
     def says(self) -> str:
-        """See Kind."""
         return "a plain value"

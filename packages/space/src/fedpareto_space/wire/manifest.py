@@ -61,7 +61,6 @@ class Tensor(Record):
     """Whether the message's codec is used; otherwise its numbers travel as they are."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         if self.size > MOST_VALUES:
             raise ProtocolError(Refusal.TOO_LARGE, f"{self.name} has {self.size} values; {MOST_VALUES} is the most")
         if self.coded and self.dtype is not Dtype.FLOAT32:
@@ -82,7 +81,6 @@ class Manifest(Record):
     """In the order of the payload."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         if len(set(self.names)) != len(self.names):
             raise ProtocolError(Refusal.INCONSISTENT, "two tensors of a manifest have one name")
 

@@ -49,7 +49,6 @@ class Extension(Record):
     """Its content."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         _must_be_a_row(self.place)
 
     @property
@@ -112,7 +111,6 @@ class Offer(Message):
     """A certified statement of conformance and quality. The protocol carries it and does not read it."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         _must_be_before(self)
 
 
@@ -128,7 +126,6 @@ class Accept(Message):
     """What both do from now on; the head's agreement is its id."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         if self.agreement != self.terms.id:
             raise ProtocolError(Refusal.WRONG_AGREEMENT, "the agreement's id is not that of its rows")
 
@@ -145,7 +142,6 @@ class Counter(Message):
     """What the sender would do, row by row."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         _must_be_before(self)
 
 
@@ -165,7 +161,6 @@ class Reject(Message):
     """For people, such as the closest name that is known."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         _must_be_before(self)
         _must_be_a_row(self.place)
 
@@ -189,7 +184,6 @@ class _Later(Message):
     """Belongs to an agreement."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         if self.agreement == NO_AGREEMENT:
             raise ProtocolError(Refusal.WRONG_AGREEMENT, f"{self.type.name} names no agreement")
 
@@ -230,7 +224,6 @@ class Update(_Later):
     """Sent once; later messages only give its digest."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         super().must_be_consistent()
         if self.manifest is not None and self.manifest.digest != self.manifest_digest:
             raise ProtocolError(Refusal.WRONG_DIGEST, "the manifest does not have its digest")
@@ -310,7 +303,6 @@ class Fault(_Later):
     """For people."""
 
     def must_be_consistent(self) -> None:
-        """See Record."""
         super().must_be_consistent()
         _must_be_a_row((self.table, self.row))
 

@@ -92,29 +92,23 @@ class Struct(Kind):
     cls: type[Record]
 
     def check(self, value: Any) -> Record:
-        """See Kind."""
         if not isinstance(value, self.cls):
             raise self._refuse(value)
         return value
 
     def says(self) -> str:
-        """See Kind."""
         return f"a record with {', '.join(entry.label for entry in entries(self.cls))}"
 
     def to_wire(self, value: Record) -> dict[int, Any]:
-        """See Kind."""
         return to_wire(value)
 
     def from_wire(self, data: Any) -> Record:
-        """See Kind."""
         return from_wire(self.cls, data)
 
     def to_plain(self, value: Record) -> dict[str, Any]:
-        """See Kind."""
         return to_plain(value)
 
     def from_plain(self, plain: Any) -> Record:
-        """See Kind."""
         return from_plain(self.cls, plain)
 
 
@@ -189,13 +183,11 @@ class OneOf(Kind):
     forms: tuple[tuple[str, type[Record]], ...]
 
     def check(self, value: Any) -> Any:
-        """See Kind."""
         if not isinstance(value, tuple(cls for _, cls in self.forms)):
             raise self._refuse(value)
         return value
 
     def says(self) -> str:
-        """See Kind."""
         return f"one of {', '.join(name for name, _ in self.forms)}"
 
     def code(self, value: Record) -> int:
@@ -203,14 +195,12 @@ class OneOf(Kind):
         return next(code for code, (_, cls) in enumerate(self.forms) if type(value) is cls)
 
     def to_wire(self, value: Record) -> list[Any]:
-        """See Kind."""
         return [
             self.code(value),
             *(entry.kind.to_wire(getattr(value, entry.name)) for entry in entries(type(value))),
         ]
 
     def from_wire(self, data: Any) -> Record:
-        """See Kind."""
         if not isinstance(data, list) or not data or isinstance(data[0], bool) or not isinstance(data[0], int):
             raise self._refuse(data)
         if not 0 <= data[0] < len(self.forms):
@@ -225,7 +215,6 @@ class OneOf(Kind):
             return cls(**{entry.name: entry.kind.from_wire(item) for entry, item in values})
 
     def to_plain(self, value: Record) -> Any:
-        """See Kind."""
         name, known = self.forms[self.code(value)][0], entries(type(value))
         if not known:
             return name
@@ -234,7 +223,6 @@ class OneOf(Kind):
         return {name: to_plain(value)}
 
     def from_plain(self, plain: Any) -> Record:
-        """See Kind."""
         name, values = (plain, None) if isinstance(plain, str) else _only(plain, self.says())
         known = dict(self.forms)
         if name not in known:

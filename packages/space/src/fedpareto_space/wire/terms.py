@@ -220,24 +220,20 @@ class _Tables(Kind):
         return listed(row) if self.alternatives else row.kind
 
     def check(self, value: Any) -> Any:
-        """See Kind."""
         if not isinstance(value, Alternatives if self.alternatives else Terms):
             raise self._refuse(value)
         return value
 
     def says(self) -> str:
-        """See Kind."""
         return "the rows of tables 6.2 and 6.3" + (", each a list by preference" if self.alternatives else "")
 
     def to_wire(self, value: Any) -> list[dict[int, Any]]:
-        """See Kind."""
         tables: dict[int, dict[int, Any]] = {table: {} for table in SIDES}
         for row in ROWS:
             tables[row.place[0]][row.place[1]] = self._kind(row).to_wire(value[row.place])
         return list(tables.values())
 
     def from_wire(self, data: Any) -> Any:
-        """See Kind."""
         if not isinstance(data, list) or len(data) != len(SIDES) or not all(isinstance(part, dict) for part in data):
             raise self._refuse(data)
         tables = dict(zip(SIDES, data, strict=True))
@@ -256,11 +252,9 @@ class _Tables(Kind):
         return Terms(**{row.field: found[row.place] for row in ROWS})
 
     def to_plain(self, value: Any) -> Any:
-        """See Kind."""
         return value.to_plain()
 
     def from_plain(self, plain: Any) -> Any:
-        """See Kind."""
         return (Alternatives if self.alternatives else Terms).from_plain(plain)
 
 

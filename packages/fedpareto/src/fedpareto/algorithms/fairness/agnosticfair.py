@@ -99,7 +99,6 @@ class Penalised:
     penalty: float
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss."""
         entropy = batch.mean(self.problem.entropies(parameters, batch))
         return entropy + self.penalty * squared_covariance(self.problem, parameters, batch)
 

@@ -139,7 +139,6 @@ class Entropy:
     problem: GroupedProblem
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss."""
         return batch.mean(self.problem.entropies(parameters, batch))
 
 

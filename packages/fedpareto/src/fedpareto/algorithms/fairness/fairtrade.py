@@ -166,7 +166,6 @@ class Penalised:
     problem: GroupedProblem
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss."""
         here = cells(self.problem, batch)
         probabilities = self.problem.logits(parameters, batch).sigmoid()
         gaps, _ = differences(sums(probabilities, here), here.sum(-1), self.problem.comparison)

@@ -253,7 +253,6 @@ class _OfSharedEntries(Clients):
     private: Tensor
 
     def gradients(self, model: Tensor) -> tuple[Tensor, Tensor]:
-        """See Clients."""
         losses, gradients = super().gradients(model)
         return losses, gradients.index_fill(-1, _within(self.private, gradients), 0)
 

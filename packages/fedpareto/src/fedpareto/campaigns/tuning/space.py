@@ -61,23 +61,18 @@ class Choice(Axis):
         return {value if isinstance(value, PLAIN) else json.dumps(value): value for value in self.values}
 
     def names(self, key: str) -> list[str]:
-        """See Axis."""
         return [key]
 
     def suggested(self, trial: optuna.Trial, key: str) -> Any:
-        """See Axis."""
         return self.words[trial.suggest_categorical(key, list(self.words))]
 
     def read(self, parameters: Mapping[str, Any], key: str) -> Any:
-        """See Axis."""
         return self.words[parameters[key]]
 
     def ends(self) -> list[Any]:
-        """See Axis."""
         return list(self.values)
 
     def points(self, key: str) -> list[Mapping[str, Any]]:
-        """See Axis."""
         return [{key: word} for word in self.words]
 
 
@@ -96,21 +91,17 @@ class Range(Axis):
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def names(self, key: str) -> list[str]:
-        """See Axis."""
         return [key]
 
     def suggested(self, trial: optuna.Trial, key: str) -> Any:
-        """See Axis."""
         if self.is_whole:
             return trial.suggest_int(key, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
         return trial.suggest_float(key, self.low, self.high, step=self.step, log=self.log)
 
     def read(self, parameters: Mapping[str, Any], key: str) -> Any:
-        """See Axis."""
         return parameters[key]
 
     def ends(self) -> list[Any]:
-        """See Axis."""
         return [self.low, self.high]
 
 
@@ -122,19 +113,15 @@ class Widths(Axis):
     layers: int
 
     def names(self, key: str) -> list[str]:
-        """See Axis."""
         return [f"{key}[{number}]" for number in range(1, self.layers + 1)]
 
     def suggested(self, trial: optuna.Trial, key: str) -> Any:
-        """See Axis."""
         return _without_none([self.each.suggested(trial, name) for name in self.names(key)])
 
     def read(self, parameters: Mapping[str, Any], key: str) -> Any:
-        """See Axis."""
         return _without_none([parameters[name] for name in self.names(key)])
 
     def ends(self) -> list[Any]:
-        """See Axis."""
         return [_without_none([width] * self.layers) for width in self.each.ends()]
 
 

@@ -32,7 +32,6 @@ class RandomWeights:
     """Weights in an iteration."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
-        """See Search."""
         return dirichlet(self.count, history.objectives, streams(iteration))
 
 

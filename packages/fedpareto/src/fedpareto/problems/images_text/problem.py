@@ -168,7 +168,6 @@ class ClassificationProblem(SparseProblem):
         return most_frequent(rows, "label")
 
     def classes(self) -> tuple[str, int]:
-        """See SupervisedProblem.classes."""
         return "label", self.outcomes
 
     def outputs(self) -> tuple[Output, ...]:
@@ -176,7 +175,6 @@ class ClassificationProblem(SparseProblem):
         return (Output(self.answer, self.class_names or tuple(map(str, range(self.outcomes)))),)
 
     def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """See Problem."""
         return self.network(parameters, inputs).unsqueeze(2)
 
     # -- data ------------------------------------------------------------------------------------------------------

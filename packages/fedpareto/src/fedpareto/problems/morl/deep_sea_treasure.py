@@ -81,7 +81,6 @@ class Sea(TensorEnvironment):
         return torch.as_tensor(np.argwhere(self.map == 0), dtype=torch.float32)
 
     def number(self, observation: Tensor) -> Tensor:
-        """See Environment."""
         row, column = observation.long().unbind(-1)
         return self._on(observation.device)[2][row * SIDE + column]
 
@@ -113,7 +112,6 @@ class DeepSeaTreasure(MORLProblem):
 
     @cached_property
     def environment(self) -> Environment:
-        """See ReinforcementProblem."""
         return Sea(TREASURES[self.map])
 
     @property

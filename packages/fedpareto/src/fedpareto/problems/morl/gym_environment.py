@@ -65,7 +65,6 @@ class GymEnvironment(Environment):
             )
 
     def blank(self) -> Message:
-        """See Environment."""
         number = torch.zeros((), dtype=torch.int64)
         kind = torch.int64 if self.actions.discrete else torch.float32
         shape = () if self.actions.discrete else (self.actions.size,)
@@ -80,7 +79,6 @@ class GymEnvironment(Environment):
         return state | {"origin": (high >> 1) * 2**32 + low}
 
     def open(self, state: Message, addresses: rng.Addresses) -> Session:
-        """See Environment."""
         self.check()
         return GymSession(self, state, pool())
 
@@ -126,7 +124,6 @@ class GymSession(Session):
         return seen
 
     def step(self, action: Tensor) -> Transition:
-        """See Session."""
         done = np.ascontiguousarray(action.numpy(force=True), dtype=self._actions.dtype)
         with self._pool.exchange():
             for worker, share in self._shares:
@@ -153,7 +150,6 @@ class GymSession(Session):
                 worker.ask(Command.REST, self._number, 0, resting[share].copy().data)
 
     def state(self) -> Message:
-        """See Session."""
         arrays = {
             "origin": self._origin,
             "episode": self._episode,

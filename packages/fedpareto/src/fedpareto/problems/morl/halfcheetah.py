@@ -28,7 +28,6 @@ class HalfCheetah(GymProblem):
 
     @cached_property
     def environment(self) -> GymEnvironment:
-        """See GymProblem."""
         return GymEnvironment("mo-halfcheetah-v4", observation_size=17, actions=JOINTS, objectives=2, horizon=1_000)
 
     @property

@@ -30,7 +30,6 @@ class LunarLander(GymProblem):
 
     @cached_property
     def environment(self) -> GymEnvironment:
-        """See GymProblem."""
         return GymEnvironment("mo-lunar-lander-v3", observation_size=8, actions=ENGINES, objectives=4, horizon=1_000)
 
     @property
@@ -70,13 +69,11 @@ class ContinuousLunarLander(GymProblem):
 
     @cached_property
     def environment(self) -> GymEnvironment:
-        """See GymProblem."""
         id = "mo-lunar-lander-continuous-v3"
         return GymEnvironment(id, observation_size=8, actions=THROTTLES, objectives=4, horizon=1_000)
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """See LunarLander."""
         return LunarLander().objectives
 
     def learner(self) -> Learner:

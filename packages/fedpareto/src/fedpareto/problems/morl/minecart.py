@@ -172,7 +172,6 @@ class Minecart(TensorEnvironment):
         return cast(Tensor, seen(torch, rules, cart))
 
     def advance(self, state: Message, action: Tensor) -> tuple[Message, Tensor, Tensor]:
-        """See TensorEnvironment."""
         cart = state["cart"]
         rules = self._on(cart.device)
         if cart.device.type == "cpu":
@@ -264,7 +263,6 @@ class MinecartDeterministic(MORLProblem):
 
     @cached_property
     def environment(self) -> Environment:
-        """See ReinforcementProblem."""
         return Minecart()
 
     @property

@@ -41,12 +41,10 @@ class OtherEnvironment(GymProblem):
 
     @property
     def title(self) -> str:
-        """See MORLProblem."""
         return self.id
 
     @cached_property
     def environment(self) -> GymEnvironment:
-        """See GymProblem."""
         if (self.id, self.horizon) == (MOUNTAIN_CAR.id, 0):
             return MOUNTAIN_CAR
         return GymEnvironment.of(self.id, self.horizon)

@@ -88,7 +88,6 @@ class Overlaid(SparseProblem):
         return tuple(Output(*one) for one in zip(tasks, self.shown or (DIGITS,) * len(tasks), strict=True))
 
     def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """See Problem."""
         return self._logits(parameters, inputs)
 
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
