@@ -26,7 +26,6 @@ import torch
 from matplotlib.figure import Figure
 
 from fedpareto.algorithms.averaging.fedavg import FedAvg
-from fedpareto.contract.algorithm import unwrapped
 from fedpareto.contract.messages import Parcels
 from fedpareto.moo import dominance, indicators
 from fedpareto.report.style import colour, marker, render, styled
@@ -115,8 +114,8 @@ def front(spec: Spec, result: Result, number: int) -> Front:
         points.append(values[:, -1].double().mean(dim=0).numpy())
     rows = [row for row in result.history if row["seed"] == spec.seeds[number]]
     down, up = np.sum([result.columns.traffic(row).sum(axis=0) for row in rows], axis=0)
-    between = unwrapped(spec.algorithm).neighbours(spec.clients) is not None
-    lanes = unwrapped(spec.algorithm).lanes
+    between = spec.algorithm.neighbours(spec.clients) is not None
+    lanes = spec.algorithm.lanes
     return Front(np.array(points), spec.clients * lanes * spec.rounds, float(up if between else down + up) / 1e6)
 
 

@@ -44,7 +44,7 @@ class Span(FedAvg):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "preference-driven", "linearised over random preferences, averaging", "arbitrary"
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     personalised: ClassVar[bool] = True
 
     drawn: int = 1

@@ -20,7 +20,6 @@ from fedpareto.algorithms.personal.fedrep import FedRep
 from fedpareto.algorithms.wrappers.fine_tuning import FineTuned
 from fedpareto.algorithms.wrappers.normalisation import OWN, normalised, private_entries
 from fedpareto.config.errors import UserError
-from fedpareto.contract.algorithm import normalisation_of, privacy_of
 from fedpareto.contract.privacy import Privacy
 from fedpareto.contract.registry import make_algorithm, protected
 from fedpareto.moo.compression import restore
@@ -182,7 +181,7 @@ def test_private_entries_take_no_part_in_clipping_and_carry_no_noise():
     """With a clip that forbids all movement, the shared part stays and the private one learns all the same."""
     privacy = Privacy(kind="local", clip=1e-9, noise=0.0)
     wrapped = protected(normalised(FedAvg(weighting="equal"), "private"), privacy)
-    assert (normalisation_of(wrapped), privacy_of(wrapped)) == ("private", privacy)
+    assert (wrapped.channel.normalisation, wrapped.channel.privacy) == ("private", privacy)
     done, free = (trial(one, SMALL) for one in (wrapped, normalised(FedAvg(weighting="equal"), "private")))
     initial = SMALL.initial(3).double()
     is_own = torch.zeros(LAYOUT.size, dtype=torch.bool)
@@ -252,7 +251,7 @@ def test_a_network_without_such_layers_is_refused_by_a_spec_and_from_python():
 def test_a_run_says_how_it_shares_them():
     result = fedpareto.run(SMALL, "fedavg", clients=3, rounds=2, normalisation="private", engine={"threads": 1})
     assert result.spec.to_mapping()["normalisation"] == "private"
-    assert normalisation_of(result.spec.algorithm) == "private"
+    assert result.spec.algorithm.channel.normalisation == "private"
     other = fedpareto.run(SMALL, "fedavg", clients=3, rounds=2, engine={"threads": 1})
     assert not (result.solutions[0].values["train"] == other.solutions[0].values["train"]).all()
 

@@ -13,7 +13,6 @@ from rich.console import Console
 import fedpareto
 from fedpareto.config.errors import UserError
 from fedpareto.config.interrupts import Stopped
-from fedpareto.contract.algorithm import climbs
 from fedpareto.record import reading
 from fedpareto.report import terminal
 from fedpareto.runs.runner import resume, start
@@ -44,18 +43,18 @@ def run(algorithm, **more):
 
 
 def test_a_step_size_of_the_users_own_is_taken_and_none_is_chosen():
-    assert climbs(run("fedavg", rounds=1).spec.algorithm)
+    assert run("fedavg", rounds=1).spec.algorithm.channel.validated
     for more in ({"learner": {"lr": 0.01}}, {"step": "fixed"}):
         found = run("fedavg", rounds=1, **more)
-        assert not climbs(found.spec.algorithm)
+        assert not found.spec.algorithm.channel.validated
         assert "step" not in found.spec.to_mapping()
-    assert climbs(run("fedavg", rounds=1, learner={"batch_size": 16}).spec.algorithm)
+    assert run("fedavg", rounds=1, learner={"batch_size": 16}).spec.algorithm.channel.validated
 
 
 def test_without_validation_rows_the_learners_step_is_taken_as_before():
     spec = Draft({"problem": "convex", "clients": 4}).finish()
     assert spec.step == "fixed"
-    assert not climbs(spec.algorithm)
+    assert not spec.algorithm.channel.validated
     with pytest.raises(UserError, match=r"step is validated, but 'convex' has no validation rows.*take step=fixed"):
         Draft({"problem": "convex", "clients": 4, "step": "validated"}).finish()
 

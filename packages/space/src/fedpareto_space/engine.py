@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fedpareto.clock.trips import Fleet
-from fedpareto.contract.algorithm import unwrapped
 from fedpareto.runs.in_flight import HOUR
 from fedpareto.spec.backends import Backend
 from fedpareto.spec.spec import Spec
@@ -21,6 +20,6 @@ class Mission(Backend):
     def launched(self, spec: Spec, fleet: Fleet) -> tuple[Satellites, type[MissionFlight]]:
         """The machines on board of satellites."""
         assert isinstance(spec.engine, MissionOptions)
-        graph = unwrapped(spec.algorithm).neighbours(spec.clients)
+        graph = spec.algorithm.neighbours(spec.clients)
         sums = spec.algorithm.needs == "weighted sum"
         return launched(fleet, spec.engine, spec.hours * HOUR, sums, None if graph is None else graph.edges)

@@ -12,7 +12,7 @@ import torch
 from fedpareto.config import kinds
 from fedpareto.config.bounds import Bounded, Count, NotNegative, Whole
 from fedpareto.config.errors import UserError
-from fedpareto.contract.algorithm import Algorithm, privacy_of, secure_sum_of, small_setting, unwrapped
+from fedpareto.contract.algorithm import Algorithm, small_setting
 
 MODELS = frozenset({"model", "models", "body"})
 """What models are called in replies."""
@@ -142,16 +142,16 @@ _WITH = {
 
 def _why_not(algorithm: Algorithm[Any]) -> str:
     """Why a late reply has no meaning; or nothing."""
-    if privacy_of(algorithm).kind not in ("none", "local"):
+    if algorithm.channel.privacy.kind not in ("none", "local"):
         return "noise on a mean is made for updates of one round, and a late one is moved and weighed; kind=local does"
-    if secure_sum_of(algorithm).kind != "none":
+    if algorithm.channel.secure_sum.kind != "none":
         return algorithm.waits
-    return unwrapped(algorithm).waits
+    return algorithm.waits
 
 
 def _is_brought_along(algorithm: Algorithm[Any]) -> bool:
     """Whether a late reply holds a model that is brought to where its client would begin now."""
-    plain, one = unwrapped(algorithm), torch.ones(1, 1)
+    plain, one = algorithm.method, torch.ones(1, 1)
     fresh = plain.refreshed({"model": one}, {"model": 0 * one}, {"model": 2 * one}, 0.5 * one[0])["model"]
     sends = plain.reply_shapes(small_setting()).get("train", {})
     return not torch.equal(fresh, one) and not MODELS.isdisjoint(sends)

@@ -10,7 +10,7 @@ import torch
 
 from fedpareto.clock.activity import Roster
 from fedpareto.clock.policy import Policy
-from fedpareto.contract.algorithm import Algorithm, unwrapped
+from fedpareto.contract.algorithm import Algorithm
 from fedpareto.contract.messages import Message, Replies, Tasks, beginnings_of, but
 
 
@@ -29,7 +29,7 @@ def refreshed(
     at = beginnings_of(now, late.clients, late.tensors)
     weights = torch.from_numpy(policy.weights(staleness[rows]))
     reply = late.tensors if policy.compensation == "none" else compensated(late.tensors, begun, at, policy.strength)
-    fresh = unwrapped(algorithm).refreshed(reply, begun, at, weights)
+    fresh = algorithm.refreshed(reply, begun, at, weights)
     if late is replies:
         return but(replies, tensors={name: tensor.contiguous() for name, tensor in fresh.items()})
     where = torch.as_tensor(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -13,15 +13,14 @@ import torch
 from torch import Tensor
 
 from fedpareto.config.bounds import Bounded
+from fedpareto.contract.channel import OPEN, Channel
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.conditioned import Conditioned
 from fedpareto.contract.groups import Comparison
 from fedpareto.contract.messages import Ids, Message, Parcels, Replies, Shapes, Tasks, places
-from fedpareto.contract.privacy import Part, Privacy
+from fedpareto.contract.privacy import Part
 from fedpareto.contract.problem import Judge, Objective
-from fedpareto.contract.secure_sum import SecureSum
 from fedpareto.contract.taxonomy import BOXES, COMPARISON, OUTSIDE, Box
-from fedpareto.contract.traffic import Traffic, traffic
 from fedpareto.moo.graphs import Graph
 from fedpareto.tensors import rng
 from fedpareto.tensors.layout import Layout
@@ -158,18 +157,16 @@ class Algorithm(Bounded, ABC, Generic[S]):
     """The parameters that only the server half reads, and that change no shape: runs that differ in nothing else can be
     trained side by side.
     """
-    needs_groups: ClassVar[bool] = False
-    """Whether it only works on a problem of group fairness."""
+    requires: ClassVar[tuple[str, ...]] = ()
+    """What a problem must have for it to work: `groups` of people (group fairness), `losses` of a model on a client's
+    rows (reinforcement learning has none), or the last `hidden layer` of a network (see SupervisedProblem.readout).
+    """
     reveals: ClassVar[tuple[str, ...]] = ()
     """Tensors of its replies, such as a scalarised loss, that by themselves reveal something about a client's
     preference.
     """
     clusters_all: ClassVar[bool] = False
     """Whether its clients are in clusters that are examined only when all of their members have replied."""
-    needs_losses: ClassVar[bool] = False
-    """Whether it only works where a model has losses on a client's rows, not in reinforcement learning."""
-    needs_hidden: ClassVar[bool] = False
-    """Whether it reads the last hidden layer of the network, where there is one (see SupervisedProblem.readout)."""
     finds_steps: ClassVar[bool] = False
     """Whether its server says by how much step sizes are multiplied."""
     ends_as_planned: ClassVar[bool] = False
@@ -188,6 +185,16 @@ class Algorithm(Bounded, ABC, Generic[S]):
         for name, value in safe.items():
             if cls.__mro__.index(_owner(cls, "tell")) < cls.__mro__.index(_owner(cls, name)):
                 setattr(cls, name, value)
+
+    @property
+    def method(self) -> Algorithm[Any]:
+        """The algorithm itself, without what stands around it (fine-tuning, the steps of a channel)."""
+        return self
+
+    @property
+    def channel(self) -> Channel:
+        """The steps around it that change what clients send."""
+        return OPEN
 
     @property
     def cost(self) -> str:
@@ -262,15 +269,16 @@ class Algorithm(Bounded, ABC, Generic[S]):
         """Who exchanges models with whom where there is no server; None: there is one."""
         return None
 
-    def traffic(self, setting: Setting, tasks: Sequence[Tasks], replies: Replies) -> Traffic:
-        """What one exchange costs each client."""
-        return traffic(tasks, replies)
-
     # -- the client half ------------------------------------------------------------------------------------------
 
     @abstractmethod
     def train(self, clients: Clients, message: Message) -> Message:
         """The client step of most algorithms: `message` and the result hold tensors `[n, ...]`."""
+
+    def client_step(self, step: str, clients: Clients, message: Message) -> Message:
+        """The step that a task names: `train`, or another method of this form."""
+        reply: Message = getattr(self, step)(clients, message)
+        return reply
 
     def private_state(self, setting: Setting) -> Message:
         """What a new client keeps for itself, without a client dimension."""
@@ -322,60 +330,9 @@ def _moved(rows: Tensor, weights: Tensor, updates: Tensor) -> Tensor:
     return torch.addcmul(rows, weights.to(rows).view(-1, *[1] * (rows.dim() - 1)), updates)
 
 
-def unwrapped(algorithm: Algorithm[Any]) -> Algorithm[Any]:
-    """The algorithm itself, without what is wrapped around it (fine-tuning, privacy)."""
-    while isinstance(inner := getattr(algorithm, "algorithm", None), Algorithm):
-        algorithm = inner
-    return algorithm
-
-
-def privacy_of(algorithm: Algorithm[Any]) -> Privacy:
-    """Under which privacy it runs, whatever is wrapped around it."""
-    layer: Any = private_layer(algorithm)
-    return Privacy() if layer is None else layer.privacy
-
-
-def private_layer(algorithm: Algorithm[Any]) -> Algorithm[Any] | None:
-    """The part of it that adds noise, without what is wrapped around that; None if there is none."""
-    layer: Any = algorithm
-    while isinstance(layer, Algorithm):
-        if isinstance(getattr(layer, "privacy", None), Privacy):
-            return layer
-        layer = getattr(layer, "algorithm", None)
-    return None
-
-
-def secure_sum_of(algorithm: Algorithm[Any]) -> SecureSum:
-    """With which secure sum it runs, whatever is wrapped around it."""
-    layer: Any = algorithm
-    while isinstance(layer, Algorithm):
-        found = vars(layer).get("secure_sum")
-        if found is not None:
-            assert isinstance(found, SecureSum), "made so by algorithms.secured"
-            return found
-        layer = getattr(layer, "algorithm", None)
-    return SecureSum()
-
-
-def normalisation_of(algorithm: Algorithm[Any]) -> str:
-    """What its clients share of normalisation layers, whatever is wrapped around it (see algorithms.normalisation)."""
-    layer: Any = algorithm
-    while isinstance(layer, Algorithm):
-        found = vars(layer).get("normalisation")
-        if found is not None:
-            return str(found)
-        layer = getattr(layer, "algorithm", None)
-    return "averaged"
-
-
-def climbs(algorithm: Algorithm[Any]) -> bool:
-    """Whether its step sizes are chosen on validation rows, whatever else is around it."""
-    layer: Any = algorithm
-    while isinstance(layer, Algorithm):
-        if getattr(type(layer), "climbs", False):
-            return True
-        layer = getattr(layer, "algorithm", None)
-    return False
+def overrides(algorithm: Algorithm[Any], member: str) -> bool:
+    """Whether the method has this member of its own."""
+    return getattr(type(algorithm.method), member) is not getattr(Algorithm, member)
 
 
 def model_sized(algorithm: Algorithm[Any], setting: Setting, step: str) -> frozenset[str]:

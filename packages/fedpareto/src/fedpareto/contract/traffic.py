@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedpareto.contract.messages import Replies, Tasks, found_among
+from fedpareto.contract.messages import Replies, Tasks, found_among, places
+from fedpareto.moo.graphs import Graph
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,19 @@ def added_up(groups: Sequence[Sequence[Traffic]]) -> list[Traffic]:
     return [Traffic(clients[i:j], sums[:, i:j]) for i, j in pairwise(ends)]
 
 
-def traffic(tasks: Sequence[Tasks], replies: Replies) -> Traffic:
+def traffic(
+    tasks: Sequence[Tasks], replies: Replies, graph: Graph | None = None, everyone: np.ndarray | None = None
+) -> Traffic:
     """What one exchange costs each client, on any engine: the tensors of tasks and replies, without headers.
 
-    What is sent only for evaluation is not part of the algorithm and not counted.
+    What is sent only for evaluation is not part of the algorithm and not counted. With a `graph` of `everyone` there is
+    no server: a reply goes to each neighbour of its sender, and a task is what its client holds.
     """
+    if graph is not None and everyone is not None:
+        up, down = np.zeros((2, len(graph)), dtype=np.int64)
+        np.add.at(up, places(everyone, replies.clients), replies.sizes)
+        np.add.at(down, graph.rows, up[graph.others])
+        return Traffic(everyone, np.stack([down, graph.degrees * up]))
     clients = [*(some.clients for some in tasks), replies.clients]
     down = np.repeat([*(some.size if len(some) else 0 for some in tasks), 0], [len(one) for one in clients])
     up = np.zeros_like(down)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.config.errors import QuorumLost, UserError
-from fedpareto.contract.algorithm import ABOVE_ZERO, Algorithm, Setting, unwrapped
+from fedpareto.contract.algorithm import ABOVE_ZERO, Algorithm, Setting
 from fedpareto.contract.messages import FARTHEST, LARGEST, Failure, Message, Replies, Tasks, beginnings, places
 from fedpareto.contract.problem import Objective
 from fedpareto.moo import robust
@@ -25,7 +25,7 @@ def sound(replies: Message, algorithm: Algorithm[Any]) -> np.ndarray | None:
 
     Of healthy replies one number says so: a look at each would make a GPU wait.
     """
-    limits = {name: one for name, one in unwrapped(algorithm).reply_limits.items() if name in replies}
+    limits = {name: one for name, one in algorithm.reply_limits.items() if name in replies}
     if not replies:
         return None
     found = [torch.aminmax(tensor) if name in limits else (tensor.sum(),) for name, tensor in replies.items()]
@@ -67,7 +67,7 @@ def refusal(
     why = misfit(message, algorithm, setting, step, dtype)
     if why is not None:
         return why
-    limits = unwrapped(algorithm).reply_limits
+    limits = algorithm.reply_limits
     for name, tensor in message.items():
         if not _finite(tensor):
             bad = int((~tensor.isfinite()).sum())

@@ -104,7 +104,7 @@ def _counted(algorithm: Algorithm[Any], setting: Setting, clients: Clients) -> i
         replies = []
         for tasks in algorithm.ask(state):
             with Counter() as counter:
-                reply: Message = getattr(algorithm, tasks.step)(clients, tasks.stacked())
+                reply: Message = algorithm.client_step(tasks.step, clients, tasks.stacked())
             found.setdefault(tasks.step, counter.operations)
             replies.append(Replies(tasks.clients, reply, tasks.step, np.array([tasks.lane]), np.array([tasks.round])))
         if STEP not in found:

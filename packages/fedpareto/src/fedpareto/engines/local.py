@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.codecs import Codec
-from fedpareto.contract.algorithm import Algorithm, Setting, privacy_of, unwrapped
+from fedpareto.contract.algorithm import Algorithm, Setting
 from fedpareto.contract.client_state import Kept
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.federation import Federation
@@ -178,7 +178,7 @@ class LocalEngine:
         if not len(exact):
             return exact
         addresses = rng.Addresses.at(self.settings[run].seed, exact.clients, 0, device=self.device)
-        told = reported(privacy_of(self.algorithm), exact.rows, self.problem.objectives, addresses)
+        told = reported(self.algorithm.channel.privacy, exact.rows, self.problem.objectives, addresses)
         return ByClient.none() if told is None else ByClient(exact.clients, told)
 
     def objectives(self, run: int, solutions: Parcels) -> ByClient:
@@ -274,14 +274,14 @@ class LocalEngine:
             clients, message = self._at_work(chunk), chunk.message()
             before = dict(clients.state)
             clients.memory = self._recalled(chunk, [self._blank] * len(self.settings), MEMORY)
-            result = getattr(self.algorithm, work.step)(clients, message)
+            result = self.algorithm.client_step(work.step, clients, message)
             if (why := rows_missing(result, len(rows))) is not None:
                 raise ValueError(why)
             values = None
             if work.step == "train" and any(measured[run] for run in set(chunk.run.tolist())):
                 honest = self._honest(clients, chunk)
                 values = honest.evaluate(self.algorithm.personal(honest, {**message, **result, **clients.trained}))
-                values = reported(privacy_of(self.algorithm), values, self.problem.objectives, honest.addresses)
+                values = reported(self.algorithm.channel.privacy, values, self.problem.objectives, honest.addresses)
             sizes = np.empty(0, dtype=np.int64)
             if not self.coding.codec.plain:
                 result, sizes = self._coded(chunk, message, result, clients)
@@ -428,7 +428,7 @@ class LocalEngine:
             yield
 
     def _choosing(self) -> Choosing:
-        lanes, initial = unwrapped(self.algorithm).lanes, self.settings[0].initial
+        lanes, initial = self.algorithm.lanes, self.settings[0].initial
         return Choosing(
             self.learner, self.options, self.device, initial, len(self._registered), lanes, self._probe, self.working
         )

@@ -20,7 +20,7 @@ from fedpareto.clock.round_policies import Choose, Gathering
 from fedpareto.clock.selection import stream_of
 from fedpareto.clock.staleness import refreshed
 from fedpareto.codecs import Codec
-from fedpareto.contract.algorithm import Setting, State, participant_count, unwrapped
+from fedpareto.contract.algorithm import Setting, State, participant_count
 from fedpareto.contract.engine import Engine, Simulating
 from fedpareto.contract.messages import (
     ByClient,
@@ -75,6 +75,8 @@ class Dispatch:
         """Seeds, by index, whose simulated hours are over, and when their last round was."""
         self._began: list[float] = []
         """The clock of each seed when an exchange began."""
+        self._graph = spec.algorithm.neighbours(spec.clients)
+        """Who sends to whom where there is no server; None: there is one."""
         count = participant_count(spec.participation, spec.clients)
         self._gatherings = [
             Gathering(spec.policy, flight, count, in_flight.tiers(spec, flight)) for flight in self.flights
@@ -151,7 +153,7 @@ class Dispatch:
         if self._downlinks:
             sent, down = self._downlinks[run].posted()
         elif sent is None:
-            return unwrapped(self.spec.algorithm).traffic(self.settings[run], tasks, replies)
+            return traffic(tasks, replies, self._graph, self.settings[run].clients)
         else:
             down = bytes_down(tasks, sent)
         both_ways = np.zeros((2, len(sent) + len(replies)), dtype=np.int64)

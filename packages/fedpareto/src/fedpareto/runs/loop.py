@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedpareto.config.errors import DamagedFile, QuorumLost, UserError, reading
 from fedpareto.config.interrupts import RunStopped, StopFile, Stopped
-from fedpareto.contract.algorithm import State, climbs
+from fedpareto.contract.algorithm import State
 from fedpareto.contract.client_state import Kept
 from fedpareto.contract.engine import Engine
 from fedpareto.contract.messages import Failure, Outcome, Parcels, Tasks
@@ -288,7 +288,7 @@ class Experiment:
             self.recorder.note(entries[run], outcomes[run])
             entries[run].row["seconds"] = 0.0
         self._note_losses(entries, self.spec.rounds)
-        if climbs(algorithm) and not self.engine.remote:
+        if algorithm.channel.validated and not self.engine.remote:
             private = self.engine.private
             for run, entry in entries.items():
                 entry.row |= steps.chosen(private, run)

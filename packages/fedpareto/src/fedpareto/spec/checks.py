@@ -13,7 +13,7 @@ from fedpareto.config import keys
 from fedpareto.config.bounds import number
 from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import convert
-from fedpareto.contract.algorithm import Algorithm, participant_count, secure_sum_of, small_setting, unwrapped
+from fedpareto.contract.algorithm import Algorithm, participant_count, small_setting
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.privacy import Privacy
 from fedpareto.contract.problem import Problem, SupervisedProblem
@@ -57,8 +57,8 @@ def check_contribution(measured: bool, algorithm: Algorithm[Any], privacy: Priva
     reason = ""
     if not algorithm.reply_shapes(small_setting()).get("train"):
         reason = f"clients of {algorithm.name} send no model that could be compared"
-    elif secure_sum_of(algorithm).kind != "none":
-        reason = f"with secure_sum.kind={secure_sum_of(algorithm).kind} nobody sees what a single client sent"
+    elif algorithm.channel.secure_sum.kind != "none":
+        reason = f"with secure_sum.kind={algorithm.channel.secure_sum.kind} nobody sees what a single client sent"
     elif privacy.kind == "central":
         reason = "with privacy.kind=central what is recorded of single clients would have no noise; kind=local has"
     if reason:
@@ -148,7 +148,7 @@ def check_secure_sum(
 
 def usual_policy(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Policy:
     """Of a run that does not say for whom its rounds wait: the algorithm's own, or for all where masks must cancel."""
-    return Policy(kind=unwrapped(algorithm).policy if secure_sum.kind == "none" else "sync")
+    return Policy(kind=algorithm.policy if secure_sum.kind == "none" else "sync")
 
 
 def check_stopping(
@@ -190,25 +190,24 @@ def check_hours(hours: float, algorithm: Algorithm[Any], engine: EngineOptions, 
 
 def check_graph(algorithm: Algorithm[Any], engine: EngineOptions, clients: int) -> None:
     """Raises UserError if clients cannot be neighbours as an algorithm wants it, or in a swarm are none."""
-    graph = unwrapped(algorithm).neighbours(clients)
+    graph = algorithm.neighbours(clients)
     if graph is None and "server" in engine.lacks:
         raise UserError(f"{engine.lacks['server']}, but {algorithm.name} needs a server; take dsfl, or another route")
 
 
 def check_losses(algorithm: Algorithm[Any], problem: Problem, learner: Learner) -> None:
     """Raises UserError if an algorithm needs losses on rows, or a hidden layer, and there are none."""
-    plain = unwrapped(algorithm)
-    needing = plain if plain.needs_losses else algorithm
-    if needing.needs_losses and type(learner).loss is Learner.loss:
+    needing = algorithm.method if "losses" in algorithm.method.requires else algorithm
+    if "losses" in needing.requires and type(learner).loss is Learner.loss:
         raise UserError(
             f"{needing.name} needs a problem with losses on rows; {type(learner).__name__} on '{problem.name}' has none"
         )
-    _check_hidden(plain, problem)
+    _check_hidden(algorithm.method, problem)
 
 
 def _check_hidden(plain: Algorithm[Any], problem: Problem) -> None:
     """Raises UserError if an algorithm reads a network's last hidden layer, and that is inside of another module."""
-    if not plain.needs_hidden or problem.layout.hidden == ():
+    if "hidden layer" not in plain.requires or problem.layout.hidden == ():
         return
     if not isinstance(problem, SupervisedProblem) or problem.readout() is None:
         raise UserError(

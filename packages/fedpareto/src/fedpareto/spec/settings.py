@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedpareto.contract.algorithm import Setting, unwrapped
+from fedpareto.contract.algorithm import Setting
 from fedpareto.contract.federation import setting_of
 from fedpareto.moo.preferences import is_common
 from fedpareto.spec.spec import Spec
@@ -29,7 +29,7 @@ def settings_of(spec: Spec) -> list[Setting]:
 
 def first_setting(spec: Spec) -> Setting:
     """Of as few clients as the algorithm can begin with, to see early whether it can: two, or all of a graph."""
-    graph = unwrapped(spec.algorithm).neighbours(spec.clients)
+    graph = spec.algorithm.neighbours(spec.clients)
     clients = min(spec.clients, 2) if graph is None else spec.clients
     return setting_of(spec.problem, range(clients), spec.seeds[0], spec.rounds)
 

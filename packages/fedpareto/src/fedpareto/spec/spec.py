@@ -17,7 +17,7 @@ from fedpareto.config.errors import UserError, at
 from fedpareto.config.keys import Keys
 from fedpareto.config.parameters import to_plain
 from fedpareto.contract import registry
-from fedpareto.contract.algorithm import Algorithm, participant_count, unwrapped
+from fedpareto.contract.algorithm import Algorithm, participant_count
 from fedpareto.contract.federation import Federation, draw_preferences
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.privacy import Privacy
@@ -186,7 +186,7 @@ class Spec(Keys):
         if self.step == "fixed":  # Without the word, a spec with a step size has always meant it.
             del plain["step"]
         return {
-            "algorithm": {"name": self.algorithm.name, **to_plain(unwrapped(self.algorithm))},
+            "algorithm": {"name": self.algorithm.name, **to_plain(self.algorithm.method)},
             "problem": {"name": self.problem.name, **to_plain(self.problem)},
             **plain,
             "learner": to_plain(self.learner),

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fedpareto.config.errors import UserError
 from fedpareto.contract import registry
-from fedpareto.contract.algorithm import Algorithm, climbs, unwrapped
+from fedpareto.contract.algorithm import Algorithm
 from fedpareto.contract.client_state import Kept
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.privacy import Privacy
@@ -22,7 +22,7 @@ def why_fixed(
     algorithm: Algorithm[Any], problem: Problem, learner: Learner, engine: EngineOptions, privacy: Privacy
 ) -> str:
     """Why a run's step size cannot be chosen on validation rows; empty if it can."""
-    plain = unwrapped(algorithm)
+    plain = algorithm.method
     if not problem.validates:
         return f"'{problem.name}' has no validation rows as it is set"
     if "lr" not in learner.own:
@@ -61,7 +61,7 @@ def checked(
 ) -> Algorithm[Any]:
     """The algorithm as it takes its steps, or UserError."""
     if step == "fixed":
-        if climbs(algorithm):
+        if algorithm.channel.validated:
             raise UserError(f"step is fixed, but {algorithm.name} chooses its step sizes; give the algorithm itself")
         return algorithm
     if why := why_fixed(algorithm, problem, learner, engine, privacy):
@@ -90,7 +90,7 @@ def beforehand(
     tried, can_tell = in_words(algorithm, learner), problem.validates and hasattr(learner, "lr")
     why = why_fixed(algorithm, problem, learner, engine, privacy) if can_tell and not tried else ""
     fixed = f"the step size {learner.lr:g} is taken as it is, not chosen on validation rows: {why}" if why else ""
-    return [line for line in (tried, fixed, unwrapped(algorithm).cost) if line]
+    return [line for line in (tried, fixed, algorithm.cost) if line]
 
 
 def chosen(private: Kept, run: int) -> dict[str, dict[str, int]]:

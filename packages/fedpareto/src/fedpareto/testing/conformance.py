@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedpareto.config.errors import UserError
-from fedpareto.contract.algorithm import Algorithm, State, Taxonomy, model_sized, participant_count, unwrapped
+from fedpareto.contract.algorithm import Algorithm, State, Taxonomy, model_sized, participant_count
 from fedpareto.contract.federation import Federation
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.messages import ByClient, Outcome, beginnings, places
@@ -87,7 +87,7 @@ class People(Synthetic):
 def small_problem(algorithm: Algorithm[Any]) -> Problem:
     """One on which the algorithm works."""
     unequal = People(hidden=(4,), partition="dirichlet")
-    return unequal if unwrapped(algorithm).needs_groups else Convex()
+    return unequal if "groups" in algorithm.requires else Convex()
 
 
 # -- running an algorithm ------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ def preferences_stay_private(algorithm: Algorithm[Any], problem: Problem) -> Non
         done = trial(algorithm, problem, federation=federation, rounds=1, learner=still)
         replies.append([outcome.replies for outcome in done.outcomes])
     for one, other in zip(*replies, strict=True):
-        for name in one.tensors.keys() - set(unwrapped(algorithm).reveals):
+        for name in one.tensors.keys() - set(algorithm.reveals):
             difference = gap(one[name], other[name])
             assert difference <= SINGLE, (
                 f"{algorithm.name}: '{name}' of the step {one.step} differs by {difference:.1e} between two "

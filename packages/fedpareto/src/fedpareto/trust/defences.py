@@ -17,7 +17,7 @@ from torch import Tensor
 from fedpareto.config import kinds
 from fedpareto.config.bounds import AtLeast, Bounded, NotNegative, Positive, Share
 from fedpareto.config.errors import UserError
-from fedpareto.contract.algorithm import Algorithm, model_sized, small_setting, unwrapped
+from fedpareto.contract.algorithm import Algorithm, model_sized, small_setting
 from fedpareto.contract.messages import Message, Replies, Tasks, beginnings, places, take_rows, taken
 from fedpareto.contract.privacy import Privacy
 from fedpareto.moo import robust
@@ -279,7 +279,7 @@ class Defended:
 
 def _unfit(rule: str, algorithm: Algorithm[Any]) -> str:
     """Why a rule does not fit an algorithm's replies; empty if it does."""
-    plain = unwrapped(algorithm)
+    plain = algorithm.method
     if not plain.reply_shapes(small_setting()).get("train", {}):
         return "its clients send no model to the server"
     others = model_sized(plain, small_setting(), "train") - COMPARABLE

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedpareto.codecs import Codec
 from fedpareto.config.errors import UserError
 from fedpareto.config.files import write_atomically
-from fedpareto.contract.algorithm import Algorithm, Setting, privacy_of, private_layer, secure_sum_of, unwrapped
+from fedpareto.contract.algorithm import Algorithm, Setting
 from fedpareto.contract.federation import Federation
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels
@@ -114,7 +114,7 @@ class Node:
     def account(self) -> Budget:
         """What was spent of its privacy."""
         place = self.folder / "private" / f"client{self.client}-answered"
-        return Budget(place, self.client, privacy_of(self.algorithm), self.budget)
+        return Budget(place, self.client, self.algorithm.channel.privacy, self.budget)
 
     def hello(self, question: RecordDict) -> RecordDict:
         """Who this is; neither data nor preference is in it."""
@@ -156,7 +156,7 @@ class Node:
             raise UserError(f"the message is for run {job.run}; this federation has {len(self.federations)}")
         setting = self.settings[job.run]
         steps = self.algorithm.reply_shapes(setting)
-        lanes = unwrapped(self.algorithm).lanes
+        lanes = self.algorithm.lanes
         lanes = lanes * setting.rounds if lanes > 1 else 1  # A search may number its candidates throughout.
         for task in job.tasks:
             if task.step not in steps:
@@ -195,7 +195,7 @@ class Node:
 
     def _reported(self, job: wire.Job, solution: Message) -> Tensor | None:
         """The objectives of what was sent, as far as this node tells them: with noise once, and within its budget."""
-        privacy = privacy_of(self.algorithm)
+        privacy = self.algorithm.channel.privacy
         if privacy.objectives == "withheld":
             return None
         if privacy.objectives != "noised":
@@ -223,9 +223,9 @@ class Node:
 
     def _affordable(self, job: wire.Job, task: Task) -> Failure | None:
         """Counts the answer to a task, and the report of what is trained in it; a failure if that is too much."""
-        privacy, layer = privacy_of(self.algorithm), private_layer(self.algorithm)
+        privacy, replies = self.algorithm.channel.privacy, self.algorithm.method.reply_shapes(self.settings[job.run])
         # What else is sent, the keys of a secure sum, says nothing about rows.
-        if layer is None or not layer.reply_shapes(self.settings[job.run]).get(task.step):
+        if privacy.kind == "none" or not replies.get(task.step):
             return None
         reports = self._measures(job) and task.step == "train" and privacy.objectives == "noised"
         cost = privacy.reply_cost + (privacy.report_cost if reports else 0.0)
@@ -233,7 +233,7 @@ class Node:
             if self._masks and privacy.kind != "central":
                 self._must_be_due(job.run, task.step, ATTEMPTS * self.settings[job.run].rounds)
             elif privacy.kind == "local":
-                self._must_be_due(job.run, task.step, unwrapped(self.algorithm).lanes, job.round)
+                self._must_be_due(job.run, task.step, self.algorithm.lanes, job.round)
             self.account.charge(entry_of(job.run, task, self._keys(job, task)), digest_of(task.message), cost)
         except (BudgetSpent, AnsweredBefore) as refused:
             log.warning("round %d: %s", task.round, refused)
@@ -243,7 +243,7 @@ class Node:
     @property
     def _masks(self) -> bool:
         """Whether replies are masked."""
-        return secure_sum_of(self.algorithm).kind != "none"
+        return self.algorithm.channel.secure_sum.kind != "none"
 
     def _keys(self, job: wire.Job, task: Task) -> str:
         """By which the client's keys for this task are known again; each attempt at a round has others."""
@@ -252,13 +252,13 @@ class Node:
 
     def _is_kept(self, task: Task) -> bool:
         """Whether its answer is given once, as it or a report beside it has noise or masks; keys are new each time."""
-        privacy = privacy_of(self.algorithm)
+        privacy = self.algorithm.channel.privacy
         return task.step != STEPS[0] if self._masks else privacy.kind == "local" or privacy.objectives == "noised"
 
     def _measures(self, job: wire.Job) -> bool:
         """Whether what is trained is measured: reports with noise only as often as was agreed on."""
         is_due = (job.round - 1) % self.settings[job.run].evaluate_every == 0
-        return job.measure and (is_due or privacy_of(self.algorithm).objectives != "noised")
+        return job.measure and (is_due or self.algorithm.channel.privacy.objectives != "noised")
 
     def _answered(self, job: wire.Job, moment: Moment) -> Outcome:
         """The outcome of a job's tasks, as far as the budget lasts; what was answered before is answered alike, or

@@ -10,15 +10,7 @@ from typing import Any
 
 from fedpareto.codecs import Codec
 from fedpareto.config.parameters import to_plain
-from fedpareto.contract.algorithm import (
-    Algorithm,
-    Setting,
-    climbs,
-    normalisation_of,
-    privacy_of,
-    secure_sum_of,
-    unwrapped,
-)
+from fedpareto.contract.algorithm import Algorithm, Setting
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.secure_sum import VERSION
 from fedpareto.tensors.rows import Splits
@@ -38,11 +30,11 @@ MEANING = {
 
 def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Setting], codec: Codec) -> dict[str, str]:
     """What both server and nodes know: fingerprints by subject."""
-    first, sums = settings[0], secure_sum_of(algorithm)
+    first, sums = settings[0], algorithm.channel.secure_sum
     return {
         "model": _fingerprint([first.layout.to_json(), [asdict(objective) for objective in first.objectives]]),
         "algorithm": _fingerprint(_named(algorithm)),
-        "privacy": _fingerprint(to_plain(privacy_of(algorithm))),
+        "privacy": _fingerprint(to_plain(algorithm.channel.privacy)),
         "secure_sum": _fingerprint([to_plain(sums), VERSION] if sums.kind != "none" else to_plain(sums)),
         "learner": _fingerprint([type(learner).__name__, to_plain(learner)]),
         "codec": _fingerprint(str(codec)),
@@ -52,8 +44,8 @@ def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Se
 
 def _named(algorithm: Algorithm[Any]) -> list[Any]:
     """The name, the parameters, and what is around it; step sizes where they are chosen, as of late."""
-    named = [algorithm.name, to_plain(unwrapped(algorithm)), normalisation_of(algorithm)]
-    return [*named, "validated steps"] if climbs(algorithm) else named
+    named = [algorithm.name, to_plain(algorithm.method), algorithm.channel.normalisation]
+    return [*named, "validated steps"] if algorithm.channel.validated else named
 
 
 def columns(splits: Splits) -> dict[str, str]:

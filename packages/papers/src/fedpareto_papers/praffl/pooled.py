@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.contract.algorithm import unwrapped
 from fedpareto.contract.conditioned import Conditioned, tolerances
 from fedpareto.contract.federation import Federation
 from fedpareto.contract.groups import GroupedProblem
@@ -59,7 +58,7 @@ class Pooled:
         spec, engine = experiment.spec, experiment.engine
         solutions = spec.algorithm.solutions(experiment.states[run])
         rows = {client: self._rows(spec, run, client) for client in solutions}
-        anatomy = unwrapped(spec.algorithm).anatomy(spec.problem.layout, len(spec.problem.objectives))
+        anatomy = spec.algorithm.anatomy(spec.problem.layout, len(spec.problem.objectives))
         if anatomy is None:
             models = engine.models(run, solutions)
             return measures([_vote(*rows[client], model) for client, model in models.items()])

@@ -10,7 +10,7 @@ from fedpareto.clock.policy import Policy
 from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import to_plain
 from fedpareto.contract import registry
-from fedpareto.contract.algorithm import Setting, participant_count, unwrapped
+from fedpareto.contract.algorithm import Setting, participant_count
 from fedpareto.spec.settings import settings_of
 from fedpareto.spec.spec import Spec
 from fedpareto_space.session import triggers
@@ -139,14 +139,14 @@ def _aggregation(spec: Spec) -> rows.Aggregation:
     """The rule with all its parameters; one that does not wait aggregates as many updates as its policy says."""
     count, policy = participant_count(spec.participation, spec.clients), spec.policy
     least = policy.replies(count) if policy.kind in ("buffered", "asynchronous") else 1
-    if policy.waits and unwrapped(spec.algorithm).policy != "sync":
+    if policy.waits and spec.algorithm.policy != "sync":
         least = spec.clients
     staleness: Any = rows.Fresh()
     if policy.staleness == "polynomial":
         staleness = rows.Polynomial(policy.exponent)
     elif policy.staleness == "hinge":
         staleness = rows.Hinge(policy.slope, policy.grace)
-    parameters = to_plain(unwrapped(spec.algorithm))
+    parameters = to_plain(spec.algorithm.method)
     return rows.Aggregation(spec.algorithm.name, parameters, staleness=staleness, minimum=least)
 
 
@@ -178,7 +178,7 @@ def agreed_spec(spec: Spec, terms: Terms) -> Spec:
 def policy_of(spec: Spec, terms: Terms) -> Policy:
     """For whom a round waits, and what a late update counts."""
     rule = terms.aggregation
-    own = "sync" if rule.minimum >= spec.clients else unwrapped(spec.algorithm).policy
+    own = "sync" if rule.minimum >= spec.clients else spec.algorithm.policy
     options: dict[str, Any] = {"kind": own, "staleness": "constant"}
     if own == "sync" and rule.deadline is not None:
         options |= {"kind": "deadline", "deadline": rule.deadline}

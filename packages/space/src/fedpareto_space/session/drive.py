@@ -8,7 +8,6 @@ from math import inf
 
 import numpy as np
 
-from fedpareto.contract.algorithm import unwrapped
 from fedpareto.spec.spec import Spec
 from fedpareto_space.links.transports import Contact, MemoryNetwork, Network
 from fedpareto_space.session import events as happened
@@ -68,7 +67,7 @@ class Plan:
 
     def linked(self, client: int) -> tuple[int, ...] | None:
         """The nodes of a client's neighbours, where the algorithm has a graph of them."""
-        graph = unwrapped(self.spec.algorithm).neighbours(self.spec.clients)
+        graph = self.spec.algorithm.neighbours(self.spec.clients)
         return None if graph is None else tuple(self.nodes[other] for other in graph.beside(client).tolist())
 
     @property
@@ -87,7 +86,7 @@ class Plan:
             half.refusal,
             half.shapes,
             enough=enough_of(self.terms, half),
-            late=not unwrapped(self.spec.algorithm).waits,
+            late=not self.spec.algorithm.waits,
             standby=node != self.servers[0],
         )
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedpareto.clock.policy import Policy
 from fedpareto.codecs import Codec
 from fedpareto.config.errors import UserError
-from fedpareto.contract.algorithm import Setting, State, unwrapped
+from fedpareto.contract.algorithm import Setting, State
 from fedpareto.contract.learner import Learner, Pull
 from fedpareto.contract.messages import Message, Parcels, Tasks, beginnings
 from fedpareto.engines.checks import refusal, too_large
@@ -238,7 +238,7 @@ class ServerHalf:
             rows = {name: tensor[None] for name, tensor in message.items()}
             weights = torch.as_tensor(self.policy.weights(np.array([current.round - ask.round])) * answer.weight)
             begun, at = self._beginning(ask, rows), self._beginning(current, rows)
-            fresh = unwrapped(self.spec.algorithm).refreshed(rows, begun, at, weights)
+            fresh = self.spec.algorithm.refreshed(rows, begun, at, weights)
             message = {name: tensor[0] for name, tensor in fresh.items()}
         round_ = ask.round if current is None else current.round
         return Reply(ask.client, round_, message, ask.step, ask.lane)

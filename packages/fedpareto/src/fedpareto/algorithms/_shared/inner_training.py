@@ -7,7 +7,7 @@ from typing import Any
 
 from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import parse_value
-from fedpareto.contract.algorithm import Algorithm, Setting, small_setting
+from fedpareto.contract.algorithm import Algorithm, Setting, overrides, small_setting
 from fedpareto.contract.registry import make_algorithm
 
 INSTEAD = "take fedavg, fedprox or another whose clients and server exchange one model in a round"
@@ -46,7 +46,7 @@ def must_fit(algorithm: Algorithm[Any], setting: Setting) -> None:
 def _why_not(algorithm: Algorithm[Any]) -> str:
     """Why a candidate cannot be trained by it; empty if it can, as far as can be said without a federation."""
     steps = sorted(algorithm.reply_shapes(small_setting()).keys() - {"fine_tune"})
-    if type(algorithm).found is not Algorithm.found or algorithm.ends_as_planned:
+    if overrides(algorithm, "found") or algorithm.ends_as_planned:
         return "it looks for a front itself, or does in its last round what it does in no other"
     if algorithm.neighbours(1) is not None:
         return "it has no server, which is where candidates come from"
@@ -54,9 +54,9 @@ def _why_not(algorithm: Algorithm[Any]) -> str:
         return "its rounds wait for nobody, and candidates are compared after the same number of rounds"
     if steps != ["train"]:
         return f"a round of it has several exchanges ({', '.join(steps)})"
-    if type(algorithm).personal is not Algorithm.personal:
+    if overrides(algorithm, "personal"):
         return "its clients use other models than they are sent, and a candidate is one model that all can use"
-    if algorithm.needs_groups:
+    if "groups" in algorithm.requires:
         return "its clients train on a loss of its own, whatever the candidate's weights are"
     return ""
 

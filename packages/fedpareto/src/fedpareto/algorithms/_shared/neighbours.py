@@ -8,7 +8,7 @@ session of real nodes (space.session.peer) calls it at each node with what that 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -23,7 +23,6 @@ from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, S, Setting, State
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
-from fedpareto.contract.traffic import Traffic
 from fedpareto.moo import graphs
 from fedpareto.moo.graphs import Graph
 from fedpareto.moo.neighbourhoods import Neighbourhoods
@@ -71,14 +70,6 @@ class OnGraph(Algorithm[S]):
     def heard(self, state: State, rows: np.ndarray) -> Neighbourhoods:
         """For each of those who replied the places of its own reply and of its neighbours' among them."""
         return self.neighbours(len(state.setting.clients)).among(rows).neighbourhoods
-
-    def traffic(self, setting: Setting, tasks: Sequence[Tasks], replies: Replies) -> Traffic:
-        """A reply goes to each neighbour of its sender. Nothing else travels: a task is what its client holds."""
-        graph, rows = self.neighbours(len(setting.clients)), setting.rows(replies.clients)
-        up, down = np.zeros((2, len(graph)), dtype=np.int64)
-        np.add.at(up, rows, replies.sizes)
-        np.add.at(down, graph.rows, up[graph.others])
-        return Traffic(setting.clients, np.stack([down, graph.degrees * up]))
 
 
 @lru_cache(maxsize=DRAWN)

@@ -39,8 +39,7 @@ class MOON(FedAvg):
         "linearised preferences, averaging with model-contrastive training",
         "arbitrary",
     )
-    needs_losses: ClassVar[bool] = True
-    needs_hidden: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses", "hidden layer")
 
     mu: NotNegative = 1.0
     """μ, the weight of the contrastive loss; 0 is FedAvg. The paper tries 0.1, 1, 5 and 10."""

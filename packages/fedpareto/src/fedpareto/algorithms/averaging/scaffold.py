@@ -44,7 +44,7 @@ class Scaffold(FedAvg):
     )
     needs: ClassVar[Needs] = "weighted sum"
     reveals: ClassVar[tuple[str, ...]] = ("change",)  # A gradient, however short the steps are.
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     waits: ClassVar[str] = "a control variate corrects steps from the model that everybody was sent"
 
     weighting: Literal["size", "equal"] = "equal"

@@ -43,7 +43,7 @@ class FedFew(Algorithm[FedFewState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "federation", "clients as objectives", "linearised preferences, Tchebycheff set scalarisation", "arbitrary"
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     needs: ClassVar[Needs] = "weighted sum"
     reveals: ClassVar[tuple[str, ...]] = ("losses",)
     personalised: ClassVar[bool] = True

@@ -40,7 +40,7 @@ class IFCA(Algorithm[IFCAState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "multi-task", "linearised preferences, averaging inside clusters chosen by loss", "arbitrary"
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     needs: ClassVar[Needs] = "weighted sum"
     personalised: ClassVar[bool] = True
 

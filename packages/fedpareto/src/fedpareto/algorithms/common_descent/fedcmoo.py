@@ -46,7 +46,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
     name: ClassVar[str] = "fedcmoo"
     taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "single-solution", "linearised objectives, MGDA", "arbitrary")
     waits: ClassVar[str] = "its weights are of the gradients of the same clients that train with them"
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     needs: ClassVar[Needs] = "weighted sum"
 
     server_lr: Positive = 1.0

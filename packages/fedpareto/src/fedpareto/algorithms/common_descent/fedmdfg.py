@@ -73,7 +73,7 @@ class FedMDFG(Algorithm[FedMDFGState]):
     )
     waits: ClassVar[str] = "its second exchange measures steps along the direction that its first one has found"
     needs: ClassVar[Needs] = "Gram matrix"
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     reveals: ClassVar[tuple[str, ...]] = ("loss_before", "losses")
 
     angle: Annotated[float, AtLeast(0, 90)] = 11.25

@@ -57,7 +57,7 @@ class AdaFedAdam(FedAvg):
         "federation", "clients as objectives", "linearised preferences, weights by progress", "arbitrary"
     )
     needs: ClassVar[Needs] = "norms"
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     reveals: ClassVar[tuple[str, ...]] = ("loss_before", "slope")
 
     alpha: NotNegative = 1.0

@@ -45,7 +45,7 @@ class AFL(Algorithm[AFLState]):
         "linearised preferences, averaging for the worst mixture",
         "arbitrary",
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     needs: ClassVar[Needs] = "weighted sum"
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 

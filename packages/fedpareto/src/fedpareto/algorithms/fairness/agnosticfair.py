@@ -39,7 +39,7 @@ class AgnosticFair(Algorithm[MixtureState]):
         "covariance penalty, averaging for the worst mixture",
         "accuracy and group-fairness",
     )
-    needs_groups: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("groups",)
     needs: ClassVar[Needs] = "weighted sum"
 
     penalty: NotNegative = 2.0

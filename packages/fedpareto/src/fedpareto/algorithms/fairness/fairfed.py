@@ -51,7 +51,7 @@ class FairFed(Algorithm[FairFedState]):
         "accuracy and group-fairness",
     )
     waits: ClassVar[str] = "it compares the gap of each client with that of all, counted on the same model"
-    needs_groups: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("groups",)
     needs: ClassVar[Needs] = "weighted sum"
 
     beta: NotNegative = 1.0

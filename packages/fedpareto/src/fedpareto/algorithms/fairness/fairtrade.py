@@ -63,7 +63,7 @@ class FairTrade(FedAvg):
     waits: ClassVar[str] = "the counts in a reply tell what the proposal of the round before was worth"
     needs: ClassVar[Needs] = "weighted sum"
     finds_steps: ClassVar[bool] = True
-    needs_groups: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("groups",)
 
     fairness: NotNegative = 1.0
     """α of the first proposal."""

@@ -37,7 +37,7 @@ class FCFL(CommonDescent):
         "federation", "clients as objectives", "linearised preferences, min-max then Pareto descent", "arbitrary"
     )
     normalises: ClassVar[bool] = False
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 
     first_stage: Share = 0.5

@@ -49,7 +49,7 @@ class FedFB(Algorithm[FedFBState]):
         "accuracy and group-fairness",
     )
     waits: ClassVar[str] = "its second exchange measures the model that its first one has made, on the same clients"
-    needs_groups: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("groups",)
     needs: ClassVar[Needs] = "weighted sum"
 
     weight_lr: NotNegative = 0.3

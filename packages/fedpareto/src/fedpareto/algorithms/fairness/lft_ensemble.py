@@ -38,7 +38,7 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
         "outside", "single-objective comparison", "loss reweighted by group, ensemble", "accuracy and group-fairness"
     )
     waits: ClassVar[str] = "clients train alone, and hand in once: there is nothing to wait for"
-    needs_groups: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("groups",)
     ends_as_planned: ClassVar[bool] = True
 
     weight_lr: Share = 0.005

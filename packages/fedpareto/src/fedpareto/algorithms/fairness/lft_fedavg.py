@@ -25,7 +25,7 @@ class LFTFedAvg(FedAvg):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "outside", "single-objective comparison", "loss reweighted by group, averaging", "accuracy and group-fairness"
     )
-    needs_groups: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("groups",)
 
     weight_lr: Share = 0.005
     """α of FairBatch: how much of a label's loss moves between groups after an epoch; 0 is FedAvg on cross entropy."""

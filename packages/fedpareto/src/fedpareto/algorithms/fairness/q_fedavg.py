@@ -36,7 +36,7 @@ class QFedAvg(Algorithm[FedAvgState]):
         "linearised preferences, averaging weighted by losses",
         "arbitrary",
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     needs: ClassVar[Needs] = "norms"
     reveals: ClassVar[tuple[str, ...]] = ("loss_before",)
 

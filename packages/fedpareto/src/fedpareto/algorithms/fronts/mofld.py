@@ -164,9 +164,9 @@ class MOFLD(Algorithm[MOFLDState]):
         return self.trainer.clusters_all
 
     @property
-    def needs_losses(self) -> bool:  # type: ignore[override]
+    def requires(self) -> tuple[str, ...]:  # type: ignore[override]
         """As the algorithm that trains candidates."""
-        return self.trainer.needs_losses
+        return self.trainer.requires
 
     @property
     def reveals(self) -> tuple[str, ...]:  # type: ignore[override]

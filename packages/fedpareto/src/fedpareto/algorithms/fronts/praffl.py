@@ -57,7 +57,7 @@ class PraFFL(Algorithm[PraFFLState]):
         "Tchebycheff over random preferences, averaging",
         "arbitrary",
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     averages: ClassVar[bool] = True
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True

@@ -58,7 +58,7 @@ class RTFedEvoNAS(FedAvg):
     )
     waits: ClassVar[str] = "its losses are of the architectures of its own round"
     needs: ClassVar[Needs] = "weighted sum"
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     reveals: ClassVar[tuple[str, ...]] = ("losses",)
 
     widths: tuple[PositiveShare, ...] = (1.0, 0.75, 0.5, 0.25)

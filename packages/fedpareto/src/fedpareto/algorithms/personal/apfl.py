@@ -36,7 +36,7 @@ class APFL(FedAvg):
         "linearised preferences, averaging and mixtures with local models",
         "arbitrary",
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     personalised: ClassVar[bool] = True
 
     mixing: Share = 0.5

@@ -30,7 +30,7 @@ class Ditto(FedAvg):
         "linearised preferences, averaging and personal models near the mean",
         "arbitrary",
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     personalised: ClassVar[bool] = True
 
     strength: NotNegative = 1.0

@@ -31,7 +31,7 @@ class FedRep(OwnHead):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "outside", "single-objective comparison", "linearised preferences, averaging of the first layers", "arbitrary"
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
 
     head_epochs: Whole = 10
     """Passes over a client's data for the head in one round; for the body it is the learner's `epochs`."""

@@ -35,7 +35,7 @@ class PerFedAvg(FedAvg):
         "linearised preferences, averaging for one local step (meta-learning)",
         "arbitrary",
     )
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     personalised: ClassVar[bool] = True
 
     alpha: NotNegative = 0.05

@@ -35,7 +35,7 @@ class PFedMe(Algorithm[FedAvgState]):
     )
     needs: ClassVar[Needs] = "weighted sum"
     sums: ClassVar[bool] = True
-    needs_losses: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("losses",)
     personalised: ClassVar[bool] = True
 
     strength: Positive = 15.0

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic
+from typing import ClassVar, Generic
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms.wrappers import ladder, wrapper
-from fedpareto.algorithms.wrappers.wrapper import Around
-from fedpareto.contract.algorithm import Algorithm, S, Setting, State, Taxonomy, climbs
-from fedpareto.contract.clients import Clients
-from fedpareto.contract.messages import Message, Parcels, Replies, Tasks
+from fedpareto.algorithms.wrappers import ladder
+from fedpareto.algorithms.wrappers.wrapper import Outer, Stateful, inner
+from fedpareto.contract.algorithm import Algorithm, S, Setting, State, Taxonomy
+from fedpareto.contract.messages import Parcels, Replies, Tasks
 
 
 @dataclass(frozen=True)
-class FineTunedState(State, Generic[S]):
+class FineTunedState(Outer[S]):
     """The algorithm's own state, and at the end the clients' fine-tuned models."""
 
-    inner: S | None = None
     tuned: Tensor = torch.empty(0)
     """`[k, d]` once the last round is over, empty before."""
     tuners: Tensor = torch.empty(0, dtype=torch.int64)
@@ -28,7 +26,7 @@ class FineTunedState(State, Generic[S]):
 
 
 @dataclass(frozen=True)
-class FineTuned(Around[FineTunedState[S]], Generic[S]):
+class FineTuned(Stateful[FineTunedState[S]], Generic[S]):
     """Any algorithm whose clients reply with a model, as its "+ft" variant.
 
     It shares all training with the algorithm itself but the last step: every client trains from its own solution, and
@@ -57,41 +55,41 @@ class FineTuned(Around[FineTunedState[S]], Generic[S]):
 
     def ask(self, state: FineTunedState[S]) -> list[Tasks]:
         """The algorithm's own tasks; in the last round all clients train, not only the participants."""
-        inner = wrapper.of(state.inner)
+        begun = inner(state)
         if not _last_round(state):
-            return self.algorithm.ask(inner)
+            return self.algorithm.ask(begun)
         step = "fine_tune" if "fine_tune" in self.reply_shapes(state.setting) else "train"
-        sent = self.algorithm.solutions(inner)
-        usual = self._usual_tasks(inner, step) if inner.round == state.round else []
+        sent = self.algorithm.solutions(begun)
+        usual = self._usual_tasks(begun, step) if begun.round == state.round else []
         shared, own = dict(sent.shared), dict(sent.own)
         for tasks in usual:  # A solution comes before what a usual task holds under the same name.
             shared |= {name: tensor for name, tensor in tasks.shared.items() if name not in sent.names}
             own |= {name: tensor for name, tensor in tasks.own.items() if name not in sent.names}
-        if climbs(self.algorithm):
+        if self.channel.validated:
             shared[ladder.CLIMB] = state.setting.initial.new_ones(1)
         alone = np.full(len(sent), -1)
         return [Tasks(sent.clients, shared, own, round=state.round + 1, step=step, groups=alone)]
 
-    def _usual_tasks(self, inner: S, step: str) -> list[Tasks]:
+    def _usual_tasks(self, begun: S, step: str) -> list[Tasks]:
         """What the step would be sent in a usual round, for every client: it may read more than a solution."""
-        everyone = replace(inner, setting=replace(inner.setting, participation=1.0))
+        everyone = replace(begun, setting=replace(begun.setting, participation=1.0))
         return [tasks for tasks in self.algorithm.ask(everyone) if tasks.step == step]
 
     def tell(self, state: FineTunedState[S], replies: Replies) -> FineTunedState[S]:
         """The algorithm's own aggregation, but for the last round, in which clients keep what they trained."""
-        inner = wrapper.of(state.inner)
+        begun = inner(state)
         if not _last_round(state):
-            inner = self.algorithm.tell(inner, replies)
+            told = self.algorithm.tell(begun, replies)
             # An algorithm that ends early leaves the last round to us as well.
-            return replace(state, inner=inner, round=min(inner.round, state.setting.rounds - 1))
-        name = _kept(self.algorithm.solutions(inner))
+            return replace(state, inner=told, round=min(told.round, state.setting.rounds - 1))
+        name = _kept(self.algorithm.solutions(begun))
         if name not in replies:  # Local training keeps its models as it is.
-            return replace(state, inner=self.algorithm.tell(inner, replies), round=state.round + 1)
+            return replace(state, inner=self.algorithm.tell(begun, replies), round=state.round + 1)
         return replace(state, tuned=replies[name], tuners=torch.as_tensor(replies.clients), round=state.round + 1)
 
     def solutions(self, state: FineTunedState[S]) -> Parcels:
         """The fine-tuned models at the end; before, and for those without one, the algorithm's own solutions."""
-        sent = self.algorithm.solutions(wrapper.of(state.inner))
+        sent = self.algorithm.solutions(inner(state))
         if not len(state.tuners):
             return sent
         name = _kept(sent)
@@ -106,19 +104,8 @@ class FineTuned(Around[FineTunedState[S]], Generic[S]):
         whole[rows] = tuned.expand(-1, *whole.shape[1:])
         return Parcels(sent.clients, shared, {**sent.own, name: whole})
 
-    def describe(self, state: FineTunedState[S]) -> dict[str, Any]:
-        """The algorithm's own."""
-        return self.algorithm.describe(wrapper.of(state.inner))
-
-    def train(self, clients: Clients, message: Message) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.train(clients, message)
-
-    def __getattr__(self, step: str) -> Any:
-        """Further client steps are the algorithm's own."""
-        if step.startswith("__") or step == "algorithm":
-            raise AttributeError(step)
-        return getattr(self.algorithm, step)
+    def found(self, state: FineTunedState[S]) -> None:
+        """None: each client has a solution of its own."""
 
 
 def _kept(solutions: Parcels) -> str:

@@ -7,29 +7,27 @@ features via local batch normalization", 2021).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Generic, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms.wrappers.wrapper import Around
+from fedpareto.algorithms.wrappers.wrapper import Wrapper
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import (
     Algorithm,
-    Found,
-    Needs,
     S,
     Setting,
     model_sized,
-    normalisation_of,
+    overrides,
     small_setting,
 )
+from fedpareto.contract.channel import Channel
 from fedpareto.contract.clients import Clients
-from fedpareto.contract.messages import Message, Parcels, Replies, Tasks, beginnings
+from fedpareto.contract.messages import Message, Tasks, beginnings
 from fedpareto.tensors.layout import Layout
 
 OWN = "normalisation"
@@ -43,7 +41,7 @@ FACTORS = frozenset({"left", "right"})
 
 
 @dataclass(frozen=True)
-class Normalised(Around[S], Generic[S]):
+class Normalised(Wrapper[S], Generic[S]):
     """Any algorithm whose replies are models or updates, of which some entries stay with each client.
 
     A client puts its own entries into every model that it is sent, keeps what training makes of them, and sends back
@@ -59,23 +57,17 @@ class Normalised(Around[S], Generic[S]):
         if why:
             raise UserError(f"normalisation={self.normalisation} does not fit {self.algorithm.name}: {why}")
 
+    @property
+    def channel(self) -> Channel:
+        return replace(self.algorithm.channel, normalisation=self.normalisation)
+
     # -- the client half ------------------------------------------------------------------------------------------
 
-    def train(self, clients: Clients, message: Message) -> Message:
+    def client_step(self, step: str, clients: Clients, message: Message) -> Message:
         """The algorithm's own, from a model with the client's own entries."""
-        return self._step("train", clients, message)
-
-    def __getattr__(self, step: str) -> Any:
-        """Further client steps, in the same way; what else the algorithm has is its own."""
-        if step.startswith("__") or step == "algorithm":
-            raise AttributeError(step)
-        found = getattr(self.algorithm, step)
-        return partial(self._step, step) if step in self.algorithm.reply_shapes(small_setting()) else found
-
-    def _step(self, step: str, clients: Clients, message: Message) -> Message:
         own, places = clients.state[OWN], self._places(clients.problem.layout)
         at_work = _of_shared_entries(clients, places) if step in self._compressed else clients
-        reply: Message = getattr(self.algorithm, step)(at_work, _with_own(message, own, places))
+        reply = self.algorithm.client_step(step, at_work, _with_own(message, own, places))
         own, reply = _apart(own, reply, message, places)
         # An algorithm may have replaced the whole state.
         clients.state, clients.memory = {**at_work.state, OWN: own}, at_work.memory
@@ -86,10 +78,6 @@ class Normalised(Around[S], Generic[S]):
         """The steps that reply with compressed gradients."""
         shapes = self.algorithm.reply_shapes(small_setting())
         return frozenset(step for step, names in shapes.items() if names.keys() & FACTORS)
-
-    def summand(self, message: Message, reply: Message) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.summand(message, reply)
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
         """The algorithm's own, with the client's own entries."""
@@ -108,57 +96,6 @@ class Normalised(Around[S], Generic[S]):
         """Which entries of the flat model are private, ascending, `[p]`."""
         return private_entries(layout, self.normalisation)
 
-    # -- the algorithm's own --------------------------------------------------------------------------------------
-
-    @property
-    def needs(self) -> Needs:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.needs
-
-    @property
-    def sums(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.sums
-
-    @property
-    def averages(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.averages
-
-    @property
-    def ends_as_planned(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.ends_as_planned
-
-    def begin(self, setting: Setting) -> S:
-        """The algorithm's own beginning."""
-        return self.algorithm.begin(setting)
-
-    def ask(self, state: S) -> list[Tasks]:
-        """The algorithm's own tasks."""
-        return self.algorithm.ask(state)
-
-    def tell(self, state: S, replies: Replies) -> S:
-        """The algorithm's own aggregation."""
-        return self.algorithm.tell(state, replies)
-
-    def solutions(self, state: S) -> Parcels:
-        """The algorithm's own."""
-        return self.algorithm.solutions(state)
-
-    @property
-    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
-        """The algorithm's own."""
-        return self.algorithm.reply_limits
-
-    def found(self, state: S) -> Found | None:
-        """The algorithm's own."""
-        return self.algorithm.found(state)
-
-    def describe(self, state: S) -> dict[str, Any]:
-        """The algorithm's own."""
-        return self.algorithm.describe(state)
-
     def model_parts(self, clients: Clients, message: Message) -> Message:
         """The algorithm's own, with the client's own entries."""
         message = _with_own(message, clients.state[OWN], self._places(clients.problem.layout))
@@ -167,16 +104,13 @@ class Normalised(Around[S], Generic[S]):
 
 def normalised(algorithm: Algorithm[Any], way: str) -> Algorithm[Any]:
     """The algorithm with normalisation layers shared this way, inside of fine-tuning and privacy."""
-    present = normalisation_of(algorithm)
+    present = algorithm.channel.normalisation
     if present == way:
         return algorithm
     if present != "averaged":
         raise UserError(f"{algorithm.name} has normalisation={present} already; give the algorithm without it")
-    inner = getattr(algorithm, "algorithm", None)
-    if isinstance(inner, Algorithm):
-        around: Any = algorithm
-        outer: Algorithm[Any] = replace(around, algorithm=normalised(inner, way))
-        return outer
+    if isinstance(algorithm, Wrapper):
+        return replace(algorithm, algorithm=normalised(algorithm.algorithm, way))
     return Normalised(algorithm, way) if any(algorithm.reply_shapes(small_setting()).values()) else algorithm  # type: ignore[arg-type]
 
 
@@ -184,7 +118,7 @@ def refusal(algorithm: Algorithm[Any]) -> str:
     """Why entries of this algorithm's models cannot stay with clients; empty if they can."""
     setting = small_setting()
     shapes = algorithm.reply_shapes(setting)
-    if type(algorithm).found is not Algorithm.found:
+    if overrides(algorithm, "found"):
         return "its solutions are the server's own, and belong to no client"
     if not {*MODELS, UPDATES} & shapes.get("train", {}).keys():
         return "its clients train on their own, and are sent no model to train further"

@@ -7,32 +7,29 @@ noise on each client's own reply, before it leaves; see trust.hiding. What ε th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Any, ClassVar, Generic
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms.wrappers import wrapper
 from fedpareto.algorithms.wrappers.fine_tuning import FineTuned, FineTunedState
 from fedpareto.algorithms.wrappers.safe import Safe
-from fedpareto.algorithms.wrappers.wrapper import Around
+from fedpareto.algorithms.wrappers.wrapper import Outer, Stateful, inner, own
 from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import (
     Algorithm,
-    Found,
-    Needs,
     S,
     Setting,
-    State,
     by_client,
+    overrides,
     participants,
-    privacy_of,
     small_setting,
 )
+from fedpareto.contract.channel import Channel
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.contract.privacy import Exposure, Privacy, epsilon, epsilon_of_all
@@ -48,10 +45,9 @@ TUNING = "fine_tune"
 
 
 @dataclass(frozen=True)
-class PrivateState(State, Generic[S]):
+class PrivateState(Outer[S]):
     """The algorithm's own state, and how often each client was selected for a reply."""
 
-    inner: S | None = None
     asked: Tensor = torch.empty(0, dtype=torch.float64)
     """`[n]`, in the order of `setting.clients`. Selected clients count, not those that replied: a late reply has left
     its client. A sum whose noise was less than agreed, because many dropped out, counts more than once.
@@ -59,7 +55,7 @@ class PrivateState(State, Generic[S]):
 
 
 @dataclass(frozen=True)
-class Private(Around[PrivateState[S]], Generic[S]):
+class Private(Stateful[PrivateState[S]], Generic[S]):
     """Any algorithm, with clipped updates, bounded values and Gaussian noise."""
 
     algorithm: Algorithm[S]
@@ -70,60 +66,40 @@ class Private(Around[PrivateState[S]], Generic[S]):
         if why:
             raise UserError(f"privacy.kind={self.privacy.kind} does not fit {self.algorithm.name}: {why}")
 
-    @property
-    def needs(self) -> Needs:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.needs
+    needs, sums = own("needs"), own("sums")
 
     @property
-    def sums(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.sums
+    def channel(self) -> Channel:
+        return replace(self.algorithm.channel, privacy=self.privacy)
 
-    @property
-    def ends_as_planned(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.ends_as_planned
+    @cached_property
+    def _sent(self) -> Mapping[str, Shapes]:
+        """By step what leaves a client."""
+        return self.reply_shapes(small_setting())
 
     # -- the client half ------------------------------------------------------------------------------------------
 
-    def train(self, clients: Clients, message: Message) -> Message:
+    def client_step(self, step: str, clients: Clients, message: Message) -> Message:
         """The algorithm's own reply, clipped; local: with noise."""
-        return self._reply("train", clients, message)
-
-    def __getattr__(self, step: str) -> Callable[[Clients, Message], Message]:
-        """Further client steps are the algorithm's own, in the same way."""
-        if step.startswith("_") or step in ("algorithm", "privacy") or step not in self._steps:
-            raise AttributeError(step)
-        return partial(self._reply, step)
-
-    @property
-    def _steps(self) -> Mapping[str, Shapes]:
-        return self.algorithm.reply_shapes(small_setting())
-
-    def _reply(self, step: str, clients: Clients, message: Message) -> Message:
-        reply = getattr(self.algorithm, step)(clients, message)
-        hiding = self._hiding(step, clients.problem.objectives)
+        hiding = self.hiding(step, clients.problem.objectives)
+        reply = self.algorithm.client_step(step, clients, message)
         if self.privacy.kind == "local":
             return hiding.hidden(message, reply, draws(self.privacy, clients.addresses))
         return hiding.clipped(message, reply)
 
-    def _hiding(self, step: str, objectives: tuple[Objective, ...]) -> Hiding:
+    def hiding(self, step: str, objectives: tuple[Objective, ...]) -> Hiding:
+        """How a client is hidden in replies to a step."""
         parts, limits = self.algorithm.reply_parts, self.algorithm.reply_limits
-        here = {name: parts[name] for name in self._steps[step]}
+        here = {name: parts[name] for name in self._sent[step]}
         ranges = ranges_of(objectives) if "objectives" in here.values() else None
         choices = {name: int(limits[name][1]) + 1 for name, part in here.items() if part == "choice"}
         return Hiding(self.privacy, here, ranges, choices)
-
-    def summand(self, message: Message, reply: Message) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.summand(message, reply)
 
     # -- the server half ------------------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> PrivateState[S]:
         """No client was selected yet; checks that what is sent of objectives has bounds."""
-        sent = {name for names in self._steps.values() for name in names}
+        sent = {name for names in self._sent.values() for name in names}
         of_objectives = any(self.algorithm.reply_parts.get(name) == "objectives" for name in sent)
         if self.privacy.objectives == "noised" or (of_objectives and self.privacy.noise):
             ranges_of(setting.objectives)
@@ -131,14 +107,10 @@ class Private(Around[PrivateState[S]], Generic[S]):
             setting, inner=self.algorithm.begin(setting), asked=torch.zeros(len(setting.clients), dtype=torch.float64)
         )
 
-    def ask(self, state: PrivateState[S]) -> list[Tasks]:
-        """The algorithm's own tasks."""
-        return self.algorithm.ask(wrapper.of(state.inner))
-
     def tell(self, state: PrivateState[S], replies: Replies) -> PrivateState[S]:
         """The algorithm's own aggregation; central: of replies that share N(0, (zC/n)²), which is then in the mean."""
-        inner = self.algorithm.tell(wrapper.of(state.inner), self._noised(state, replies))
-        if self.privacy.kind == "central" and inner.round == state.round:
+        told = self.algorithm.tell(inner(state), self._noised(state, replies))
+        if self.privacy.kind == "central" and told.round == state.round:
             raise UserError(f"privacy: {self.name} takes several exchanges a round; central noise is drawn for one")
         asked_now = replies.asked
         if asked_now is None:
@@ -146,7 +118,7 @@ class Private(Around[PrivateState[S]], Generic[S]):
         rows = _rows(state.setting, asked_now)
         each = torch.full((len(rows),), self._lacking(len(rows), len(replies)), dtype=torch.float64)
         asked = state.asked.index_add(0, torch.as_tensor(rows), each)
-        return replace(state, inner=inner, asked=asked, round=inner.round)
+        return replace(state, inner=told, asked=asked, round=told.round)
 
     def _lacking(self, asked: int, replied: int) -> float:
         """How often a reply counts: more than once if so many dropped out that their sum lacks noise."""
@@ -169,26 +141,9 @@ class Private(Around[PrivateState[S]], Generic[S]):
         drawn = draws(self.privacy, address)(PURPOSE, int(np.prod(shapes[name])), state.setting.initial)
         return replies.moved(name, self.privacy.deviation / len(replies) * drawn[0].view(shapes[name]))
 
-    def solutions(self, state: PrivateState[S]) -> Parcels:
-        """The algorithm's own."""
-        return self.algorithm.solutions(wrapper.of(state.inner))
-
-    def found(self, state: PrivateState[S]) -> Found | None:
-        """The algorithm's own."""
-        return self.algorithm.found(wrapper.of(state.inner))
-
-    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.refreshed(reply, begun, now, weights)
-
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The algorithm's own, without what is for fine-tuning: that stays with the client."""
         return {step: shapes for step, shapes in self.algorithm.reply_shapes(setting).items() if step != TUNING}
-
-    @property
-    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
-        """The algorithm's own."""
-        return self.algorithm.reply_limits
 
     def describe(self, state: PrivateState[S]) -> dict[str, Any]:
         """What the algorithm itself describes, and ε of the rounds so far, of all seeds together."""
@@ -205,7 +160,7 @@ class Private(Around[PrivateState[S]], Generic[S]):
             reports=(evaluated + 1 + min(math.ceil(most), evaluated)) * setting.repeats,
         )
         spent = {"epsilon": epsilon(self.privacy, exposure), "epsilon_of_all": epsilon_of_all(self.privacy, exposure)}
-        return self.algorithm.describe(wrapper.of(state.inner)) | spent
+        return super().describe(state) | spent
 
 
 # -- fine-tuning ---------------------------------------------------------------------------------------------------
@@ -227,10 +182,7 @@ class PrivatelyTuned(FineTuned[S]):
 
     personalised: ClassVar[bool] = True
 
-    @property
-    def needs(self) -> Needs:  # type: ignore[override]
-        """As the algorithm itself: tuned models stay with their clients."""
-        return self.algorithm.needs
+    needs = own("needs")  # Tuned models stay with their clients.
 
     def begin(self, setting: Setting) -> KeptState[S]:
         """The algorithm's own beginning."""
@@ -241,23 +193,27 @@ class PrivatelyTuned(FineTuned[S]):
         tasks = super().ask(state)
         return [replace(task, step="keep") for task in tasks] if state.round == state.setting.rounds - 1 else tasks
 
+    def client_step(self, step: str, clients: Clients, message: Message) -> Message:
+        return self.keep(clients, message) if step == "keep" else super().client_step(step, clients, message)
+
     def keep(self, clients: Clients, message: Message) -> Message:
         """Local training from the client's own solution; the reply is empty."""
-        assert isinstance(self.algorithm, Private), "made so by protected"
-        plain = self.algorithm.algorithm
+        plain = self._unhidden
         step = TUNING if TUNING in plain.reply_shapes(small_setting()) else "train"
-        tuned = getattr(plain, step)(clients, message)[self._tuned(small_setting())]
+        tuned = plain.client_step(step, clients, message)[self._tuned(small_setting())]
         clients.state = {**clients.state, "tuned": tuned}
         return {}
 
     def _tuned(self, setting: Setting) -> str:
         """What clients tune: the whole model, or the part of it that they share."""
-        steps = self._plain_shapes(setting)
+        steps = self._unhidden.reply_shapes(setting)
         return next(name for name in steps.get(TUNING, steps["train"]) if name in ("model", "models", "body"))
 
-    def _plain_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
+    @property
+    def _unhidden(self) -> Algorithm[Any]:
+        """What its clients do before anything is clipped."""
         assert isinstance(self.algorithm, Private), "made so by protected"
-        return self.algorithm.algorithm.reply_shapes(setting)
+        return self.algorithm.algorithm
 
     def tell(self, state: FineTunedState[S], replies: Replies) -> KeptState[S]:
         """The algorithm's own aggregation; in the last round only the list of clients that have tuned their models."""
@@ -286,7 +242,7 @@ class PrivatelyTuned(FineTuned[S]):
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and a place for the tuned model."""
-        steps, name = self._plain_shapes(setting), self._tuned(setting)
+        steps, name = self._unhidden.reply_shapes(setting), self._tuned(setting)
         shape = steps.get(TUNING, steps["train"])[name]
         return {**self.algorithm.private_state(setting), "tuned": setting.initial[: shape[-1]].expand(shape).clone()}
 
@@ -300,7 +256,7 @@ class PrivatelyTuned(FineTuned[S]):
 
 def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
     """The algorithm under this privacy; unchanged if it is already."""
-    present = privacy_of(algorithm)
+    present = algorithm.channel.privacy
     if present == privacy:
         return algorithm
     if present.kind != "none":
@@ -323,13 +279,13 @@ def refusal(algorithm: Algorithm[Any], privacy: Privacy) -> str:
     parts = algorithm.reply_parts
     if more := sorted(sent - parts.keys()):
         return f"its clients do not send a model only but {', '.join(more)}, which noise would not cover"
-    if getattr(algorithm, "weighting", None) == "size":
-        by_size: Any = algorithm
+    by_size: Any = algorithm.method
+    if getattr(by_size, "weighting", None) == "size":
         helps = not refusal(replace(by_size, weighting="equal"), privacy)
         return "its clients send their number of rows, which noise would not cover" + (
             "; weighting=equal does without" if helps else ""
         )
-    if set(steps) != {"train"} and type(algorithm).reply_parts is Algorithm.reply_parts:
+    if set(steps) != {"train"} and not overrides(algorithm, "reply_parts"):
         return f"its clients take more steps than train: {', '.join(sorted(steps))}"
     is_one = set(steps) == {"train"} and len(steps["train"]) == 1
     if privacy.kind == "distributed" and not (algorithm.sums and is_one):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, ClassVar, Generic
+from typing import ClassVar, Generic
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedpareto.algorithms._shared.local_loss import scalarised, senses, supervised
-from fedpareto.algorithms.wrappers import ladder, wrapper
-from fedpareto.algorithms.wrappers.wrapper import Around
+from fedpareto.algorithms.wrappers import ladder
+from fedpareto.algorithms.wrappers.wrapper import Outer, Stateful, inner, own
 from fedpareto.config.errors import UserError
-from fedpareto.contract.algorithm import Algorithm, Needs, S, Setting, State, Taxonomy, climbs, small_setting, unwrapped
+from fedpareto.contract.algorithm import Algorithm, S, Setting, Taxonomy, overrides
 from fedpareto.contract.clients import Clients
-from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
+from fedpareto.contract.messages import Message, Replies, Shapes, Tasks
 
 SHARES = (0.25, 0.5, 0.75)
 """Of the federation in the mixtures with the local model."""
@@ -31,14 +30,12 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class SafeState(State, Generic[S]):
+class SafeState(Outer[S]):
     """The algorithm's own state: of choices a server knows nothing."""
-
-    inner: S | None = None
 
 
 @dataclass(frozen=True)
-class Safe(Around[SafeState[S]], Generic[S]):
+class Safe(Stateful[SafeState[S]], Generic[S]):
     """Any algorithm, beside which every client trains a model alone, and at the end keeps what is best for itself.
 
     The local model is that of `local`, on the same minibatches. The last round has no aggregation: every client takes
@@ -49,14 +46,12 @@ class Safe(Around[SafeState[S]], Generic[S]):
     algorithm: Algorithm[S]
     personalised: ClassVar[bool] = True
     ends_as_planned: ClassVar[bool] = True
-    needs_losses: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        plain: Any = type(unwrapped(self.algorithm))
         why = ""
-        if plain.found is not Algorithm.found:
+        if overrides(self.algorithm, "found"):
             why = "its solutions are the server's own, and belong to no client"
-        elif plain.shares is not Algorithm.shares:
+        elif overrides(self.algorithm, "shares"):
             why = "its clients train networks of different widths, and a model of their own would have the widest"
         if why:
             raise UserError(f"+safe does not fit {self.algorithm.name}: {why}")
@@ -72,6 +67,13 @@ class Safe(Around[SafeState[S]], Generic[S]):
         own = self.algorithm.taxonomy
         return replace(own, method=f"{own.method}, the best for each client")
 
+    needs = own("needs")
+
+    @property
+    def requires(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Also losses, to compare models."""
+        return (*self.algorithm.requires, "losses")
+
     # -- the server half ------------------------------------------------------------------------------------------
 
     def begin(self, setting: Setting) -> SafeState[S]:
@@ -80,10 +82,9 @@ class Safe(Around[SafeState[S]], Generic[S]):
 
     def ask(self, state: SafeState[S]) -> list[Tasks]:
         """The algorithm's own tasks; in the last round all clients are sent their solutions, and settle."""
-        inner = wrapper.of(state.inner)
         if state.round < state.setting.rounds - 1:
-            return self.algorithm.ask(inner)
-        sent = self.algorithm.solutions(inner)
+            return self.algorithm.ask(inner(state))
+        sent = self.algorithm.solutions(inner(state))
         alone = np.full(len(sent), -1)
         return [Tasks(sent.clients, sent.shared, sent.own, round=state.round + 1, step=SETTLE, groups=alone)]
 
@@ -91,76 +92,46 @@ class Safe(Around[SafeState[S]], Generic[S]):
         """The algorithm's own aggregation; of the last round only that it is over."""
         if state.round == state.setting.rounds - 1:
             return replace(state, round=state.round + 1)
-        inner = self.algorithm.tell(wrapper.of(state.inner), replies)
+        told = self.algorithm.tell(inner(state), replies)
         # An algorithm that ends early leaves the last round to us as well.
-        return replace(state, inner=inner, round=min(inner.round, state.setting.rounds - 1))
-
-    def solutions(self, state: SafeState[S]) -> Parcels:
-        """The algorithm's own; who has settled uses what it kept."""
-        return self.algorithm.solutions(wrapper.of(state.inner))
+        return replace(state, inner=told, round=min(told.round, state.setting.rounds - 1))
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The algorithm's own, and nothing in the last round."""
         return {**self.algorithm.reply_shapes(setting), SETTLE: {}}
-
-    def describe(self, state: SafeState[S]) -> dict[str, Any]:
-        """The algorithm's own."""
-        return self.algorithm.describe(wrapper.of(state.inner))
-
-    @property
-    def needs(self) -> Needs:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.needs
-
-    @property
-    def reply_types(self) -> Mapping[str, torch.dtype]:
-        """The algorithm's own."""
-        return self.algorithm.reply_types
 
     # -- the client half ------------------------------------------------------------------------------------------
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and a local model."""
         own = {OWN: setting.initial, CHOSEN: setting.initial.new_zeros(1)}
-        more = ladder.alone(setting, ALONE) if self._climbs else {}
+        more = ladder.alone(setting, ALONE) if self.channel.validated else {}
         return {**self.algorithm.private_state(setting), **own, **more}
-
-    @property
-    def _climbs(self) -> bool:
-        """Whether step sizes are chosen on validation rows."""
-        return climbs(self.algorithm)
 
     def _alone(self, clients: Clients) -> Tensor:
         """One more training of the local model."""
-        return ladder.train_alone(clients, ALONE) if self._climbs else clients.learn(clients.state[OWN])
+        return ladder.train_alone(clients, ALONE) if self.channel.validated else clients.learn(clients.state[OWN])
 
-    def train(self, clients: Clients, message: Message) -> Message:
-        """The algorithm's own, and one more training of the local model."""
+    def client_step(self, step: str, clients: Clients, message: Message) -> Message:
+        """The algorithm's own; beside `train`, one more training of the local model."""
+        if step == SETTLE:
+            return self.settle(clients, message)
         supervised(clients, self.name)  # A reinforcement learner keeps state for one model, not two.
-        own = self._alone(clients)
-        reply = self._step("train", clients, message)
-        clients.state = {**clients.state, OWN: own}
+        trained = {OWN: self._alone(clients)} if step == "train" else {}
+        # The algorithm may replace all private state that it knows of.
+        kept = {name: one for name, one in clients.state.items() if name.startswith("safe.")}
+        reply = self.algorithm.client_step(step, clients, message)
+        clients.state = {**clients.state, **kept, **trained}
         return reply
-
-    def _step(self, step: str, clients: Clients, message: Message) -> Message:
-        """The algorithm's own, which may replace all private state that it knows of."""
-        own = {name: one for name, one in clients.state.items() if name.startswith("safe.")}
-        reply: Message = getattr(self.algorithm, step)(clients, message)
-        clients.state = {**clients.state, **own}
-        return reply
-
-    def __getattr__(self, step: str) -> Any:
-        """Further client steps, and what else the algorithm has, are its own."""
-        if step.startswith("_") or step == "algorithm":
-            raise AttributeError(step)
-        found = getattr(self.algorithm, step)
-        return partial(self._step, step) if step in self.algorithm.reply_shapes(small_setting()) else found
 
     def settle(self, clients: Clients, message: Message) -> Message:
         """The best of all candidates becomes the client's own model; the reply is empty."""
         supervised(clients, self.name)
         sent = self.algorithm.personal(clients, message)
-        own, tuned = self._alone(clients), ladder.tuned(clients, sent) if self._climbs else clients.learn(sent)
+        own, tuned = (
+            self._alone(clients),
+            ladder.tuned(clients, sent) if self.channel.validated else clients.learn(sent),
+        )
         models = candidates(own, sent, tuned)
         chosen = models[best(clients, models), torch.arange(len(clients), device=models.device)]
         clients.state = {**clients.state, OWN: chosen, CHOSEN: torch.ones_like(clients.state[CHOSEN])}

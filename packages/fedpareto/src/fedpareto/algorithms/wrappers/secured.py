@@ -17,25 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms.wrappers import wrapper
 from fedpareto.algorithms.wrappers.fine_tuning import FineTuned
 from fedpareto.algorithms.wrappers.safe import Safe
-from fedpareto.algorithms.wrappers.wrapper import Around
+from fedpareto.algorithms.wrappers.wrapper import Outer, Stateful, inner
 from fedpareto.config.errors import QuorumLost, UserError
 from fedpareto.contract.algorithm import (
     Algorithm,
     Needs,
     S,
     Setting,
-    State,
     participant_count,
-    privacy_of,
-    secure_sum_of,
     small_setting,
 )
 from fedpareto.contract.averaged import Averaged, apart
+from fedpareto.contract.channel import Channel
 from fedpareto.contract.clients import Clients
-from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks, only_of, origins, places
+from fedpareto.contract.messages import Message, Replies, Shapes, Tasks, only_of, origins, places
 from fedpareto.contract.secure_sum import FEWEST, STEPS, SecureSum, neighbourhood
 from fedpareto.trust import secure_client as client_side
 from fedpareto.trust.secure_client import OWN_SECRETS
@@ -59,10 +56,9 @@ EMPTY = torch.empty(0, dtype=torch.uint8)
 
 
 @dataclass(frozen=True)
-class SecuredState(State, Generic[S]):
+class SecuredState(Outer[S]):
     """The algorithm's own state, and within a round what clients have sent of the protocol so far."""
 
-    inner: S | None = None
     step: str = STEPS[0]
     """The next one."""
     members: Tensor = torch.empty(0, dtype=torch.int64)
@@ -82,7 +78,7 @@ class SecuredState(State, Generic[S]):
 
 
 @dataclass(frozen=True)
-class Secured(Around[SecuredState[S]], Generic[S]):
+class Secured(Stateful[SecuredState[S]], Generic[S]):
     """Any algorithm whose server needs only a sum, which is all that it learns."""
 
     algorithm: Algorithm[S]
@@ -97,7 +93,16 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         if why:
             raise UserError(f"secure_sum.kind={self.secure_sum.kind} does not fit {self.algorithm.name}: {why}")
 
+    @property
+    def channel(self) -> Channel:
+        return replace(self.algorithm.channel, secure_sum=self.secure_sum)
+
     # -- the client half ------------------------------------------------------------------------------------------
+
+    def client_step(self, step: str, clients: Clients, message: Message) -> Message:
+        """A step of the protocol; the algorithm's own is part of `train`."""
+        steps = {"advertise": self.advertise, "share": self.share, "train": self.train, "unmask": self.unmask}
+        return steps[step](clients, message)
 
     def advertise(self, clients: Clients, message: Message) -> Message:
         """New secrets for this round, and what others need to know of them."""
@@ -130,7 +135,7 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         shares = [party.opened(received, needed) for party, received in zip(parties, letters, strict=True)]
         own = {name: tensor for name, tensor in message.items() if not name.startswith("secure.")}
         secrets_ = {name: tensor for name, tensor in clients.state.items() if name.startswith("secure.")}
-        trained = self.algorithm.train(clients, own)
+        trained = self.algorithm.client_step("train", clients, own)
         # An algorithm may have replaced the whole state.
         clients.state, clients.trained = {**clients.state, **secrets_}, trained
         # A client's share of the noise is by those of whom it knows itself, not by what it is told.
@@ -251,7 +256,7 @@ class Secured(Around[SecuredState[S]], Generic[S]):
 
     def _task(self, state: SecuredState[S]) -> Tasks:
         """The algorithm's own, the same for all: masks cancel among clients that were sent the same."""
-        tasks, *more = self.algorithm.ask(wrapper.of(state.inner))
+        tasks, *more = self.algorithm.ask(inner(state))
         if more or tasks.own:
             raise UserError(f"{self.algorithm.name} sends clients different models, so their masks would not cancel")
         return tasks
@@ -293,12 +298,12 @@ class Secured(Around[SecuredState[S]], Generic[S]):
             masks = unmasking.left(replies.clients, _array(replies["revealed"]), len(state.total))
         except UserError as problem:
             raise QuorumLost(f"round {round_}: {problem}; {RESUMED}", []) from None
-        ring, inner = self.secure_sum.ring, wrapper.of(state.inner)
+        ring = self.secure_sum.ring
         left = torch.as_tensor(masks.view(f"<i{ring.words.itemsize}").copy()).to(state.total.device)
         values = ring.decoded(state.total - left)
         averaged = self._averaged(state, members[survived], values)
         moved = self._moved(state, averaged)
-        told = self.algorithm.tell(inner, averaged)
+        told = self.algorithm.tell(inner(state), averaged)
         return SecuredState(state.setting, told.round, inner=told, moved=moved)
 
     def _moved(self, state: SecuredState[S], averaged: Averaged) -> float:
@@ -306,7 +311,7 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         tasks = self._task(state)
         begun = origins(tasks.only(np.arange(1)).stacked(), {name: one[None] for name, one in averaged.means.items()})
         numbers = sum(map(torch.numel, begun.values()))
-        most = privacy_of(self.algorithm).longest_mean(len(averaged), numbers, len(begun))
+        most = self.channel.privacy.longest_mean(len(averaged), numbers, len(begun))
         most += self.secure_sum.ring.unit * math.sqrt(numbers)
         try:
             return movement(averaged.means, {name: one[0] for name, one in begun.items()}, state.moved, most)
@@ -334,10 +339,6 @@ class Secured(Around[SecuredState[S]], Generic[S]):
             because = f"{needed} (secure_sum.threshold={self.secure_sum.threshold:g})"
             raise _lost(state, f"only {there} of {begun} clients {what}", because)
 
-    def solutions(self, state: SecuredState[S]) -> Parcels:
-        """The algorithm's own."""
-        return self.algorithm.solutions(wrapper.of(state.inner))
-
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """By step what the protocol sends."""
         k = self.secure_sum.most_neighbours(len(setting.clients))
@@ -354,14 +355,10 @@ class Secured(Around[SecuredState[S]], Generic[S]):
         """Bytes, and whole numbers of the ring."""
         return dict.fromkeys(("keys", "shares", "revealed"), torch.uint8) | {"masked": self.secure_sum.ring.dtype}
 
-    def describe(self, state: SecuredState[S]) -> dict[str, Any]:
-        """The algorithm's own."""
-        return self.algorithm.describe(wrapper.of(state.inner))
-
 
 def secured(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Algorithm[Any]:
     """The algorithm with this secure sum; unchanged if it has it already."""
-    present = secure_sum_of(algorithm)
+    present = algorithm.channel.secure_sum
     if present == secure_sum:
         return algorithm
     if present.kind != "none":

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from fedpareto.algorithms.personal.local import Local
-from fedpareto.algorithms.wrappers import ladder, wrapper
+from fedpareto.algorithms.wrappers import ladder
 from fedpareto.algorithms.wrappers.ladder import CLIMB, FACTORS
-from fedpareto.algorithms.wrappers.wrapper import Around
-from fedpareto.contract.algorithm import Algorithm, Needs, S, Setting, State, climbs, small_setting
+from fedpareto.algorithms.wrappers.wrapper import Outer, Stateful, Wrapper, inner, own
+from fedpareto.contract.algorithm import Algorithm, S, Setting, State, overrides, small_setting
+from fedpareto.contract.channel import Channel
 from fedpareto.contract.clients import Clients
-from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
-from fedpareto.contract.privacy import Part
+from fedpareto.contract.messages import Message, Replies, Shapes, Tasks
 
 FACTOR = "step.factor"
 """By what a client's step size is multiplied, in its private state or in a task; 0: nobody has chosen yet."""
@@ -36,77 +36,22 @@ W = TypeVar("W", bound=State)
 
 
 @dataclass(frozen=True)
-class Stepped(Around[W], Generic[W]):
+class Stepped(Wrapper[W], Generic[W]):
     """An algorithm whose step sizes are chosen on validation rows, in part; a subclass says how."""
 
-    climbs: ClassVar[bool] = True
     said: ClassVar[str]
     """What it costs, in words."""
 
     @property
-    def needs(self) -> Needs:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.needs
-
-    @property
-    def sums(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.sums
-
-    @property
-    def averages(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.averages
-
-    @property
-    def ends_as_planned(self) -> bool:  # type: ignore[override]
-        """As the algorithm itself."""
-        return self.algorithm.ends_as_planned
-
-    @property
-    def reply_parts(self) -> Mapping[str, Part]:
-        """The algorithm's own."""
-        return self.algorithm.reply_parts
-
-    @property
-    def reply_limits(self) -> Mapping[str, tuple[float, float]]:
-        """The algorithm's own."""
-        return self.algorithm.reply_limits
-
-    @property
-    def reply_types(self) -> Mapping[str, torch.dtype]:
-        """The algorithm's own."""
-        return self.algorithm.reply_types
-
-    def summand(self, message: Message, reply: Message) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.summand(message, reply)
-
-    def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
-        """The algorithm's own."""
-        return self.algorithm.refreshed(reply, begun, now, weights)
-
-    def train(self, clients: Clients, message: Message) -> Message:
-        """The algorithm's own, with the step size that was chosen."""
-        return self._step("train", clients, message)
-
-    def __getattr__(self, step: str) -> Any:
-        """Further client steps, in the same way; what else the algorithm has is its own."""
-        if step.startswith("__") or step == "algorithm":
-            raise AttributeError(step)
-        found = getattr(self.algorithm, step)
-        return partial(self._step, step) if step in self.algorithm.reply_shapes(small_setting()) else found
-
-    def _step(self, step: str, clients: Clients, message: Message) -> Message:
-        raise NotImplementedError
+    def channel(self) -> Channel:
+        return replace(self.algorithm.channel, validated=True)
 
     def _taken(self, step: str, clients: Clients, message: Message, factors: Tensor, climbing: bool) -> Message:
         """The algorithm's own step with these factors `[n]`, or with whichever rung is best."""
         if climbing:
-            return ladder.best_of(getattr(self.algorithm, step), clients, message, self.algorithm.personal)
+            return ladder.best_of(partial(self.algorithm.client_step, step), clients, message, self.algorithm.personal)
         with ladder.at(clients, factors):
-            found: Message = getattr(self.algorithm, step)(clients, message)
-        return found
+            return self.algorithm.client_step(step, clients, message)
 
 
 # -- every model its client's own ----------------------------------------------------------------------------------
@@ -120,8 +65,6 @@ class OwnStepped(Stepped[S], Generic[S]):
     """
 
     said: ClassVar[str] = f"each client finds its own once, by {len(FACTORS) * ladder.PILOT} more local trainings"
-    # A tell of its own would have none of what is said of the inherited one; these only hand on.
-    needs, sums, averages = Stepped.needs, Stepped.sums, Stepped.averages
 
     def private_state(self, setting: Setting) -> Message:
         """The algorithm's own, and the factor, which nobody else is told."""
@@ -129,10 +72,10 @@ class OwnStepped(Stepped[S], Generic[S]):
 
     def personal_state(self, setting: Setting) -> Message:
         """The factor belongs to a model only where the client trains the model that it was sent."""
-        is_sent = type(self.algorithm).personal is Algorithm.personal
+        is_sent = not overrides(self.algorithm, "personal")
         return self.algorithm.personal_state(setting) if is_sent else self.private_state(setting)
 
-    def _step(self, step: str, clients: Clients, message: Message) -> Message:
+    def client_step(self, step: str, clients: Clients, message: Message) -> Message:
         message = dict(message)
         climbing = message.pop(CLIMB, None) is not None
         factors = clients.state[FACTOR]
@@ -154,28 +97,6 @@ class OwnStepped(Stepped[S], Generic[S]):
         with ladder.at(clients, factors.where(factors > 0, torch.ones_like(factors))):
             return self.algorithm.personal(clients, message)
 
-    def begin(self, setting: Setting) -> S:
-        """The algorithm's own beginning."""
-        begun: S = self.algorithm.begin(setting)
-        return begun
-
-    def ask(self, state: S) -> list[Tasks]:
-        """The algorithm's own tasks."""
-        return self.algorithm.ask(state)
-
-    def tell(self, state: S, replies: Replies) -> S:
-        """The algorithm's own aggregation."""
-        told: S = self.algorithm.tell(state, replies)
-        return told
-
-    def solutions(self, state: S) -> Parcels:
-        """The algorithm's own."""
-        return self.algorithm.solutions(state)
-
-    def describe(self, state: S) -> dict[str, Any]:
-        """The algorithm's own."""
-        return self.algorithm.describe(state)
-
 
 @dataclass(frozen=True)
 class AloneStepped(OwnStepped[S], Generic[S]):
@@ -191,7 +112,7 @@ class AloneStepped(OwnStepped[S], Generic[S]):
         """All of it."""
         return self.private_state(setting)
 
-    def _step(self, step: str, clients: Clients, message: Message) -> Message:
+    def client_step(self, step: str, clients: Clients, message: Message) -> Message:
         ladder.train_alone(clients, ALONE)
         return {}
 
@@ -204,15 +125,14 @@ class AloneStepped(OwnStepped[S], Generic[S]):
 
 
 @dataclass(frozen=True)
-class SteppedState(State, Generic[S]):
+class SteppedState(Outer[S]):
     """The algorithm's own state, and the factor; 0 until clients have said which is best."""
 
-    inner: S | None = None
     factor: float = 0.0
 
 
 @dataclass(frozen=True)
-class CommonStepped(Stepped[SteppedState[S]], Generic[S]):
+class CommonStepped(Stepped[SteppedState[S]], Stateful[SteppedState[S]], Generic[S]):
     """An algorithm of one model: the clients of the first round choose its step size by their mean regret.
 
     They train with the smallest in that round. Who is asked later finds the choice made, and tries nothing.
@@ -222,15 +142,14 @@ class CommonStepped(Stepped[SteppedState[S]], Generic[S]):
         f"each client of the first round tries all by {len(FACTORS) * ladder.PILOT} more local trainings, and one is "
         "chosen for all"
     )
-    # A tell of its own would have none of what is said of the inherited one; these only hand on.
-    needs, sums, averages = Stepped.needs, Stepped.sums, Stepped.averages
+    needs, sums, averages = own("needs"), own("sums"), own("averages")
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
         """The algorithm's own, and the regrets."""
         steps = self.algorithm.reply_shapes(setting)
         return {**steps, "train": {**steps["train"], REGRET: (len(FACTORS),)}}
 
-    def _step(self, step: str, clients: Clients, message: Message) -> Message:
+    def client_step(self, step: str, clients: Clients, message: Message) -> Message:
         message = dict(message)
         climbing, told = message.pop(CLIMB, None) is not None, message.pop(FACTOR, clients.preferences.new_ones(()))
         told = told.to(clients.preferences).expand(len(clients))
@@ -253,9 +172,9 @@ class CommonStepped(Stepped[SteppedState[S]], Generic[S]):
 
     def ask(self, state: SteppedState[S]) -> list[Tasks]:
         """The algorithm's own tasks, with the factor."""
-        inner: Any = wrapper.of(state.inner)
+        begun: Any = inner(state)
         told = {FACTOR: state.setting.initial.new_tensor(state.factor)}
-        tasks = self.algorithm.ask(replace(inner, setting=state.setting))
+        tasks = self.algorithm.ask(replace(begun, setting=state.setting))
         return [replace(some, shared={**some.shared, **told}) for some in tasks]
 
     def tell(self, state: SteppedState[S], replies: Replies) -> SteppedState[S]:
@@ -263,17 +182,13 @@ class CommonStepped(Stepped[SteppedState[S]], Generic[S]):
         factor = state.factor
         if not factor and len(replies):
             factor = FACTORS[int(replies.mean(REGRET).argmin())]
-        inner = self.algorithm.tell(wrapper.of(state.inner), replies)
-        return replace(state, inner=inner, round=inner.round, factor=factor)
-
-    def solutions(self, state: SteppedState[S]) -> Parcels:
-        """The algorithm's own."""
-        return self.algorithm.solutions(wrapper.of(state.inner))
+        told = self.algorithm.tell(inner(state), replies)
+        return replace(state, inner=told, round=told.round, factor=factor)
 
     def describe(self, state: SteppedState[S]) -> dict[str, Any]:
         """The algorithm's own, and the factor once it is chosen."""
         chosen = {FACTOR.replace(".", "_"): round(state.factor, 4)} if state.factor else {}
-        return {**self.algorithm.describe(wrapper.of(state.inner)), **chosen}
+        return {**super().describe(state), **chosen}
 
 
 # -- what fits -----------------------------------------------------------------------------------------------------
@@ -281,13 +196,10 @@ class CommonStepped(Stepped[SteppedState[S]], Generic[S]):
 
 def stepped(algorithm: Algorithm[Any]) -> Algorithm[Any]:
     """The algorithm with step sizes chosen on validation rows, inside of all that is around it; unchanged if so."""
-    if climbs(algorithm):
+    if algorithm.channel.validated:
         return algorithm
-    inner = getattr(algorithm, "algorithm", None)
-    if isinstance(inner, Algorithm):
-        around_it: Any = algorithm
-        outer: Algorithm[Any] = replace(around_it, algorithm=stepped(inner))
-        return outer
+    if isinstance(algorithm, Wrapper):
+        return replace(algorithm, algorithm=stepped(algorithm.algorithm))
     if isinstance(algorithm, Local):
         return AloneStepped(algorithm)
     return OwnStepped(algorithm) if algorithm.personalised else CommonStepped(algorithm)
@@ -296,9 +208,9 @@ def stepped(algorithm: Algorithm[Any]) -> Algorithm[Any]:
 def refusal(algorithm: Algorithm[Any]) -> str:
     """Why one step size, or one for each client, is not for this algorithm (unwrapped); empty if it is."""
     shapes = algorithm.reply_shapes(small_setting())
-    if type(algorithm).found is not Algorithm.found:
+    if overrides(algorithm, "found"):
         return "its solutions are the server's own, and belong to no client"
-    if type(algorithm).anatomy is not Algorithm.anatomy:
+    if overrides(algorithm, "anatomy"):
         return "its clients train a network for all preferences, of which a few trainings of a plain one say nothing"
     if algorithm.finds_steps:
         return "its server says what step sizes are"
@@ -309,9 +221,8 @@ def refusal(algorithm: Algorithm[Any]) -> str:
 
 def said(algorithm: Algorithm[Any]) -> str:
     """What the choice of step sizes costs, in words; empty where they are fixed."""
-    layer: Any = algorithm
-    while isinstance(layer, Algorithm):
-        if isinstance(layer, Stepped):
-            return layer.said
-        layer = getattr(layer, "algorithm", None)
+    while isinstance(algorithm, Wrapper):
+        if isinstance(algorithm, Stepped):
+            return algorithm.said
+        algorithm = algorithm.algorithm
     return ""

@@ -22,9 +22,10 @@ from fedpareto.campaigns.tuning.measures import Measured
 from fedpareto.config.errors import QuorumLost, UserError, in_words
 from fedpareto.config.interrupts import Stopped
 from fedpareto.config.parameters import to_plain
-from fedpareto.contract.algorithm import Algorithm, State, unwrapped
+from fedpareto.contract.algorithm import State, overrides
 from fedpareto.contract.messages import Outcome, Parcels, Tasks
 from fedpareto.contract.solutions import chosen_on
+from fedpareto.contract.traffic import traffic
 from fedpareto.engines.checks import enforce_quorum
 from fedpareto.engines.faults import Faults
 from fedpareto.record.recording import by_split
@@ -85,7 +86,7 @@ def shape(spec: Spec) -> str | None:
     found = spec.to_mapping()
     for key in ("participation", "rounds", "evaluate_every", "quorum"):
         del found[key]
-    for section, names in (("learner", spec.learner.own), ("algorithm", unwrapped(spec.algorithm).of_server)):
+    for section, names in (("learner", spec.learner.own), ("algorithm", spec.algorithm.of_server)):
         found[section] = {key: value for key, value in found[section].items() if key not in names}
     return json.dumps(found, sort_keys=True, default=str)
 
@@ -158,7 +159,7 @@ def _of_result(result: Result, spent: float) -> Measured:
     spec, points = result.spec, []
     for solutions in result.solutions:
         found = np.asarray(solutions.values[chosen_on(list(solutions.values))], dtype=float)
-        is_whole = len(found) == spec.clients or type(unwrapped(spec.algorithm)).found is not Algorithm.found
+        is_whole = len(found) == spec.clients or overrides(spec.algorithm, "found")
         points.append(found if is_whole else np.full((1, len(spec.problem.objectives)), np.nan))
     others = {}
     if spec.simulates:
@@ -240,7 +241,8 @@ class _Trials:
                     enforce_quorum(spec.quorum, replies, outcomes[run].failures, run)
                 except QuorumLost as lost:
                     self.lost[self.of[run]] = str(lost)
-                cost = unwrapped(spec.algorithm).traffic(self.states[run].setting, tasks[run], replies)
+                everyone = self.states[run].setting.clients
+                cost = traffic(tasks[run], replies, spec.algorithm.neighbours(len(everyone)), everyone)
                 self.spent[run] += float(cost.both_ways.sum())
                 if self.of[run] not in self.lost:
                     self.states[run] = spec.algorithm.tell(self.states[run], replies)
