@@ -354,7 +354,7 @@ def test_a_spec_with_privacy_reads_back(tmp_path):
     (tmp_path / "spec.yaml").write_text(spec.to_yaml(), encoding="utf-8")
     assert load(tmp_path / "spec.yaml") == spec
     assert spec.to_mapping()["algorithm"] == {"name": "fedavg+ft", "weighting": "equal"}
-    assert spec.algorithm.privacy == spec.privacy == Privacy("central", 2.0, 1.1)
+    assert spec.algorithm.channel.privacy == spec.privacy == Privacy("central", 2.0, 1.1)
     assert replace(spec, rounds=3).algorithm == spec.algorithm
 
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from fedpareto.algorithms._shared.descent_step import CommonDescent, CommonDescentState
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
+from fedpareto.algorithms.common_descent.fedmgda_plus import CommonDescent, CommonDescentState
 from fedpareto.contract.algorithm import Needs, Taxonomy, by_client
 from fedpareto.contract.averaged import Averaged
 from fedpareto.contract.messages import Message, Replies

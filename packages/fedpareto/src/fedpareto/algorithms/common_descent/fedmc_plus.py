@@ -13,8 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedpareto.algorithms._shared.descent_step import CommonDescent, CommonDescentState
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
+from fedpareto.algorithms.common_descent.fedmgda_plus import CommonDescent, CommonDescentState
 from fedpareto.config.bounds import Count, PositiveShare, ShareBelowOne
 from fedpareto.contract.algorithm import Needs, Setting, Taxonomy
 from fedpareto.contract.messages import Replies

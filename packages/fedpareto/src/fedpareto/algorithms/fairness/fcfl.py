@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedpareto.algorithms._shared.descent_step import CommonDescent
 from fedpareto.algorithms.averaging.fedavg import FedAvgState
+from fedpareto.algorithms.common_descent.fedmgda_plus import CommonDescent
 from fedpareto.config.bounds import Positive, PositiveShare, Share
 from fedpareto.contract.algorithm import Setting, Taxonomy
 from fedpareto.contract.clients import Clients
