@@ -27,7 +27,7 @@ from fedpareto.contract.clients import Clients
 from fedpareto.contract.federation import Federation
 from fedpareto.contract.messages import Message, Replies, Tasks
 from fedpareto.contract.secure_sum import SecureSum
-from fedpareto.contract.traffic import traffic
+from fedpareto.contract.messages import traffic
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

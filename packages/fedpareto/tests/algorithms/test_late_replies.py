@@ -357,7 +357,7 @@ def spec_of(algorithm, policy, devices, rounds, clients=5, preferences="dirichle
 def run(spec, engine, watch=lambda state: None):
     experiment = Experiment(spec, engine)
     for _ in range(spec.rounds):
-        experiment._one_round(None)
+        experiment._one_round()
         watch(experiment.states[0])
     return experiment
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from fedpareto.contract.algorithm import model_sized, small_setting
-from fedpareto.contract.messages import Replies
+from fedpareto.contract.messages import Replies, Traffic, added_up, traffic
 from fedpareto.contract.registry import make_algorithm
-from fedpareto.contract.traffic import Traffic, added_up, traffic
 
 N, K, D = 5, 3, 7
 

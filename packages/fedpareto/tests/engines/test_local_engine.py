@@ -18,11 +18,11 @@ from fedpareto.config.errors import QuorumLost, UserError
 from fedpareto.contract.algorithm import Setting
 from fedpareto.contract.federation import Federation
 from fedpareto.contract.messages import Failure, Parcels, Replies
-from fedpareto.engines.checks import enforce_quorum, required_replies
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices, clock_for
 from fedpareto.engines.options import LocalOptions, bytes_of
+from fedpareto.engines.reply_checks import enforce_quorum, required_replies
 from fedpareto.problems.convex import Convex
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.testing.conformance import trial

@@ -14,8 +14,7 @@ import torch
 
 from fedpareto.config.errors import DamagedFile
 from fedpareto.config.interrupts import Stopped
-from fedpareto.contract.messages import ByClient, Evaluations, Outcome, Replies
-from fedpareto.contract.traffic import Traffic
+from fedpareto.contract.messages import ByClient, Evaluations, Outcome, Replies, Traffic
 from fedpareto.problems.convex import Convex
 from fedpareto.record import reading, recording
 from fedpareto.record.columns import Columns, InFile, Nowhere, in_folder

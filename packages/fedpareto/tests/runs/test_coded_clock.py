@@ -10,8 +10,7 @@ import torch
 
 from fedpareto.config.errors import UserError
 from fedpareto.config.interrupts import Stopped
-from fedpareto.contract.messages import Failure, Outcome, Replies, Tasks
-from fedpareto.contract.traffic import tasks_for
+from fedpareto.contract.messages import Failure, Outcome, Replies, Tasks, tasks_for
 from fedpareto.runs.loop import Experiment
 from fedpareto.runs.runner import resume, start
 from fedpareto.spec import backends
@@ -109,7 +108,7 @@ def test_bytes_decide_the_arrival_by_hand():
             spec = spec_of(policy=policy, devices=devices, **given)
             with backends.opened(spec) as engine:
                 experiment = Experiment(spec, engine)
-                experiment._one_round(None)
+                experiment._one_round()
                 assert experiment.dispatch.flights[0].now == pytest.approx(wanted, rel=1e-12)
 
 

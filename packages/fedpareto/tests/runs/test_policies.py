@@ -122,7 +122,7 @@ def test_a_late_update_counts_from_the_model_that_it_meets():
         experiment = Experiment(spec, engine)
         models, clock = [experiment.states[0].model], []
         for _ in range(3):
-            experiment._one_round(None)
+            experiment._one_round()
             models.append(experiment.states[0].model)
             clock.append(experiment.dispatch.flights[0].now)
         alone = engine.operations(0)[0] / 1e6
@@ -143,11 +143,11 @@ def test_the_clock_by_hand():
         operations = engine.operations(0)
         size = 8 * spec.problem.layout.size
         experiment = Experiment(spec, engine)
-        experiment._one_round(None)
+        experiment._one_round()
         # A model down; the model and the number of rows up.
         seconds = 0.5 + size / 1000 + operations / np.array([1e6, 3e6]) + 0.5 + (size + 8) / 500
         assert experiment.dispatch.flights[0].now == pytest.approx(seconds.max(), rel=1e-12)
-        experiment._one_round(None)
+        experiment._one_round()
         assert experiment.dispatch.flights[0].now == pytest.approx(2 * seconds.max(), rel=1e-12)
 
 
@@ -177,7 +177,7 @@ def test_a_tier_leads_by_a_few_rounds_at_most():
     with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         for _ in range(12):
-            experiment._one_round(None)
+            experiment._one_round()
             done = experiment.dispatch._gatherings[0].done
             assert max(done) - min(done) <= 2
         assert min(done) >= 3
@@ -190,7 +190,7 @@ def test_a_client_that_is_at_work_still_has_the_model_of_before():
     with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         for _ in range(3):
-            experiment._one_round(None)
+            experiment._one_round()
         solutions = spec.algorithm.solutions(experiment.states[0])
         slow = engine.models(0, solutions)[6]
         assert torch.equal(slow, engine.settings[0].initial)

@@ -76,10 +76,10 @@ def test_two_rounds_by_hand():
     codec = Codec.parse("int4-delta")
     with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
-        experiment._one_round(None)
+        experiment._one_round()
         state = experiment.states[0]
         meant, began = state.model, state.setting.initial
-        experiment._one_round(None)
+        experiment._one_round()
         after = experiment.states[0].model
         (tasks,) = spec.algorithm.ask(state)
         held = torch.from_numpy(codec.decoded(meant.numpy(), began.numpy()))
@@ -99,7 +99,7 @@ def test_bytes_to_a_client_decide_when_it_begins():
     with backends.opened(spec) as engine:
         experiment = Experiment(spec, engine)
         for _ in range(3):
-            experiment._one_round(None)
+            experiment._one_round()
     rows = [row["bytes_down"] / 7 for row in experiment.recorder.history]
     assert experiment.dispatch.flights[0].now == pytest.approx(sum(1 + size / 100 for size in rows), rel=1e-9)
     assert rows[0] == 160

@@ -86,7 +86,7 @@ def _watch(experiment, folder):
 
     def noted(states, *given):
         (handed,) = exchange(states, *given)
-        clients, late = handed.outcome.replies.clients.tolist(), handed.staleness.tolist()
+        clients, late = handed.replies.clients.tolist(), handed.staleness.tolist()
         with (folder / ARRIVALS).open("a") as file:
             file.write(json.dumps([states[0].round, clients, late]) + "\n")
         return [handed]

@@ -9,7 +9,7 @@ from memory_federation import federation_of, local_engine, node_of, play, small
 
 from fedpareto.codecs import Codec
 from fedpareto.config.errors import UserError
-from fedpareto.contract.traffic import traffic
+from fedpareto.contract.messages import traffic
 from fedpareto_flower.engine import wire
 
 LOSSY = ("int8-delta", "int4-delta", "top10%-delta")

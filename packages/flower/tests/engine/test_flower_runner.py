@@ -51,7 +51,7 @@ def test_confidence_and_contributions_on_nodes_are_those_of_local_clients_and_su
     with RunFolder.create(tmp_path / "run", spec) as folder:
         before = Experiment(spec, federation_of(spec, tmp_path)[0], folder)
         for _ in range(3):
-            before._one_round(None)
+            before._one_round()
         after = Experiment(spec, federation_of(spec, tmp_path)[0], folder)
         after.restore(folder)
         found = after.run()
@@ -69,7 +69,7 @@ def test_a_checkpoint_with_a_poisoned_model_is_left_behind_and_all_train_again(n
     engine, _ = federation_of(spec, tmp_path)
     with RunFolder.create(tmp_path / "run", spec) as folder:
         before = Experiment(spec, engine, folder)
-        before._one_round(None)
+        before._one_round()
         (state,) = before.states
         poisoned = getattr(state, "models" if name == "fedpref" else "model").clone()
         (poisoned[1] if name == "fedpref" else poisoned).add_(1e30)
@@ -98,10 +98,10 @@ def test_going_back_is_to_the_last_round_from_which_nobodys_reply_was_refused(tm
             folder.go_back()
         experiment = Experiment(spec, engine, folder)
         experiment.checkpoint()
-        experiment._one_round(None)
-        experiment._one_round(None)
+        experiment._one_round()
+        experiment._one_round()
         grid.tamper = answers_with(with_model(lambda model: model.fill_(torch.nan)))
-        experiment._one_round(None)
+        experiment._one_round()
         assert experiment.round == 3
         folder.go_back()
         experiment.restore(folder)

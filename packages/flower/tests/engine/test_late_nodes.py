@@ -60,7 +60,7 @@ def watched(experiment):
 
     def noted(*given):
         (handed,) = exchange(*given)
-        arrivals.append((handed.outcome.replies.clients.tolist(), handed.staleness.tolist()))
+        arrivals.append((handed.replies.clients.tolist(), handed.staleness.tolist()))
         return [handed]
 
     experiment.dispatch.exchange = noted
@@ -142,7 +142,7 @@ def test_the_task_of_a_node_that_leaves_stays_with_it_and_counts_when_it_returns
     experiment = Experiment(spec, engine)
     arrivals = watched(experiment)
     for _ in range(4):
-        experiment._one_round(None)
+        experiment._one_round()
         grid.nodes.pop(898, None)
     assert 2 not in {client for client, _ in ages(arrivals)}
     assert engine.at_work()[2][0] == 1
@@ -160,7 +160,7 @@ def test_a_node_that_is_away_when_it_is_asked_gets_the_newest_model_on_its_retur
     away = grid.nodes.pop(898)
     arrivals = watched(experiment)
     for _ in range(3):
-        experiment._one_round(None)
+        experiment._one_round()
     grid.nodes[898] = away
     experiment.run()
     assert 2 in {client for client, _ in ages(arrivals)}
@@ -186,10 +186,10 @@ def test_a_killed_server_asks_again_for_what_was_out_and_nobody_trains_twice(nam
         slowed(grid)
         arrivals = watched(killed)
         for _ in range(4):
-            killed._one_round(None)
+            killed._one_round()
         out = {client: round_ for client, (round_, _) in engine.at_work().items() if client in (1, 3)}
         clock, saved = killed.recorder.history[-1]["clock"], folder.checkpoint_file.read_bytes()
-        killed._one_round(None)
+        killed._one_round()
         del arrivals[4:]
         folder.checkpoint_file.write_bytes(saved)  # As if it had been killed in the fifth round.
         again, others = federation_of(spec, tmp_path)
@@ -233,7 +233,7 @@ def test_silence_is_no_failure_and_an_error_is_one(tmp_path, caplog):
 
     grid.tamper = tamper
     for _ in range(6):
-        experiment._one_round(None)
+        experiment._one_round()
     assert "client 3: the node failed: out of memory" in caplog.text
     assert "client 1" not in caplog.text
     assert sum(row["failures"] for row in experiment.recorder.history) > 0
@@ -261,7 +261,7 @@ def test_an_update_far_longer_than_what_others_sent_in_earlier_rounds_is_refused
     experiment = Experiment(spec, engine)
     arrivals = watched(experiment)
     for _ in range(8):
-        experiment._one_round(None)
+        experiment._one_round()
     assert "client 1: refused: its update of 'model' is" in caplog.text
     assert {client for client, _ in ages(arrivals)} == {0, 2, 3, 4, 5}
 
@@ -278,7 +278,7 @@ def test_tiers_of_nodes_follow_what_they_take_and_the_slow_hold_up_nobody_else(t
     air.clock, air.now = slowed(grid, factor=10**6), 0.0
     arrivals = watched(experiment)
     for _ in range(12):
-        experiment._one_round(None)
+        experiment._one_round()
     assert {client for client, _ in ages(arrivals)} == {0, 2, 4, 5}
     assert {len(clients) for clients, _ in arrivals[2:]} == {2}
 
@@ -291,7 +291,7 @@ def test_a_selection_chooses_among_nodes_with_any_policy(policy, tmp_path):
 
     def noted(*given):
         handed = exchange(*given)
-        asked.append(handed[0].outcome.replies.clients.tolist())
+        asked.append(handed[0].replies.clients.tolist())
         return handed
 
     experiment.dispatch.exchange = noted

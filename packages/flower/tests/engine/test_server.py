@@ -13,7 +13,7 @@ from memory_federation import HOSTILE, QUICK, federation_of, node_of, one_exchan
 
 from fedpareto.config.errors import QuorumLost
 from fedpareto.contract.messages import Replies, Tasks
-from fedpareto.engines.checks import too_far
+from fedpareto.engines.reply_checks import too_far
 from fedpareto.engines.single import Reply
 from fedpareto_flower.engine import wire
 from fedpareto_flower.engine.options import FlowerOptions

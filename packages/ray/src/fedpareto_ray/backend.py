@@ -15,7 +15,7 @@ import torch
 from fedpareto.contract import consent
 from fedpareto.contract.solutions import tested_on
 from fedpareto.engines.machine import memory_of
-from fedpareto.engines.screening import Judge
+from fedpareto.engines.reply_checks import Screening
 from fedpareto.moo.tested import Tested
 from fedpareto.spec import backends
 from fedpareto.spec.draft import Draft
@@ -76,10 +76,10 @@ def engine_on(spec: Spec, crew: Crew, chosen: dict[str, int] | None) -> RayEngin
         common | {"places": shards.places(shard), "tested": shard == 0, "workers": memory} for shard in range(len(crew))
     ]
     begun = crew.begin(f"{__name__}:{make_shard.__name__}", given, chosen)
-    judge = None
+    screening = None
     if spec.attack.kind == COLLUSION:
         raid = raid_on(settings, spec.attack, spec.problem)
-        judge = Judge(spec.algorithm, settings, dtype, torch.device("cpu"), spec.faults, raid)
+        screening = Screening(spec.algorithm, settings, dtype, torch.device("cpu"), spec.faults, raid)
     return RayEngine(
         crew,
         shards,
@@ -88,7 +88,7 @@ def engine_on(spec: Spec, crew: Crew, chosen: dict[str, int] | None) -> RayEngin
         spec.engine,
         begun["split_names"],
         {**begun["chosen"], "workers": len(crew)},
-        judge=judge,
+        screening=screening,
         forges=spec.attack.kind != "none",
         quorum=spec.quorum,
         tested=tuple(Tested(*one) for one in begun["more"]),

@@ -14,8 +14,7 @@ import torch
 from fedpareto.contract.algorithm import Algorithm, Setting
 from fedpareto.contract.client_state import Kept
 from fedpareto.contract.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Replies, Tasks
-from fedpareto.engines.checks import enforce_quorum
-from fedpareto.engines.screening import Judge, together
+from fedpareto.engines.reply_checks import Screening, enforce_quorum
 from fedpareto.moo.tested import Tested
 from fedpareto_ray import merge, packing
 from fedpareto_ray.crew import Crew
@@ -40,8 +39,8 @@ class RayEngine:
     options: RayOptions
     split_names: list[str]
     chosen: dict[str, Any]
-    judge: Judge | None = None
-    """Judges replies here, where attackers on several workers collude; else each worker judges its own."""
+    screening: Screening | None = None
+    """Checks replies here, where attackers on several workers collude; else each worker checks its own."""
     forges: bool = False
     """Whether attackers forge replies, for which workers need to know where clients begin."""
     quorum: float = 0.0
@@ -71,7 +70,7 @@ class RayEngine:
         """One exchange of every federation."""
         self._save_if_much_would_be_repeated()
         self._exchange += 1
-        what = "exchange" if self.judge is None else "work"
+        what = "exchange" if self.screening is None else "work"
         work = packing.taken_apart(tasks, self.shards, begun=self.forges)
         measured = self._apart(evaluate)
         nothing = Parts([None] * len(evaluate), [[None] * len(evaluate)] * len(self.shards))
@@ -85,13 +84,13 @@ class RayEngine:
         self._kept = sum(answer["kept"] for answer in answers)
         for answer in answers:
             self.not_recorded |= answer["not_recorded"]
-        if self.judge is None:
+        if self.screening is None:
             outcomes = [self._together(run, [answer["runs"][run] for answer in answers]) for run in range(len(tasks))]
         else:
             flags = [solutions is not None for solutions in evaluate]
             done = merge.gathered(tasks, [part for answer in answers for part in answer["done"]])
             sent = [packing.all_measured([answer["sent"][run] for answer in answers]) for run in range(len(tasks))]
-            outcomes = together(sent, [one for part in done for one in self.judge.judged(part, flags)])
+            outcomes = self.screening.outcomes(sent, done, flags)
         for run, outcome in enumerate(outcomes):
             enforce_quorum(self.quorum, outcome.replies, outcome.failures, run)
         return outcomes

@@ -22,7 +22,7 @@ from fedpareto.contract.algorithm import model_sized
 from fedpareto.contract.messages import Outcome, Parcels, Replies, Tasks
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
-from fedpareto.engines.screening import Done
+from fedpareto.engines.reply_checks import Done
 from fedpareto_ray import packing
 from fedpareto_ray.packing import Plain
 
@@ -78,10 +78,10 @@ class Worker:
         return {"runs": [self._told(outcome) for outcome in outcomes]} | self._status()
 
     def work(self, number: int, shared: Plain, own: Plain, measured: Plain, evaluated: Plain) -> dict[str, Plain]:
-        """The same, with all rows and before anybody has judged them: attackers on other workers may collude."""
+        """The same, with all rows and before they are checked: attackers on other workers may collude."""
         sent, done = self.engine.work(self._tasks(shared, own), self._solutions(measured, evaluated))
         self._exchange, self._replies = number, []
-        told = {"sent": [packing.measured(one) for one in sent], "done": [_unjudged(one) for one in done]}
+        told = {"sent": [packing.measured(one) for one in sent], "done": [_unchecked(one) for one in done]}
         return told | self._status()
 
     def _tasks(self, shared: Plain, own: Plain) -> list[list[Tasks]]:
@@ -176,14 +176,14 @@ def versions() -> dict[str, str]:
     return {"fedpareto": VERSION, "Python": python, "torch": str(torch.__version__).partition("+")[0]}
 
 
-def _unjudged(done: Done) -> dict[str, Plain]:
+def _unchecked(done: Done) -> dict[str, Plain]:
     """What came of some work, by federation, client and lane: another process has other rows."""
-    work, failed = done.work.only(done.rows), packing.failures(list(done.failures.values()))
+    work, failed = done.work.only(done.part.rows), packing.failures(list(done.failures.values()))
     return {
         "run": work.run,
         "client": work.client,
         "lane": work.lane,
-        "message": packing.arrays(done.message),
-        "values": None if done.values is None else packing.array(done.values),
+        "message": packing.arrays(done.part.message),
+        "values": None if done.part.values is None else packing.array(done.part.values),
         "failed": [(int(done.work.run[row]), *one) for row, one in zip(done.failures, failed, strict=True)],
     }

@@ -15,8 +15,7 @@ import numpy as np
 
 from fedpareto.clock.activity import HERE, IDLE, UNKNOWN, Roster, TimeIsUp
 from fedpareto.clock.trips import Fleet, Homeward, Outward
-from fedpareto.contract.messages import Outcome, Tasks, places
-from fedpareto.contract.traffic import bytes_down, tasks_for
+from fedpareto.contract.messages import Outcome, Tasks, bytes_down, places, tasks_for
 
 
 class Turn(NamedTuple):

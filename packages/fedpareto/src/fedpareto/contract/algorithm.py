@@ -169,6 +169,8 @@ class Algorithm(Bounded, ABC, Generic[S]):
     """Whether its clients are in clusters that are examined only when all of their members have replied."""
     finds_steps: ClassVar[bool] = False
     """Whether its server says by how much step sizes are multiplied."""
+    exchanges: ClassVar[int] = 1
+    """The most exchanges that a round takes: `tell` ends a round by `round=state.round + 1`."""
     ends_as_planned: ClassVar[bool] = False
     """Whether its last round differs from the others, so that a run cannot stop before it."""
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "sync"

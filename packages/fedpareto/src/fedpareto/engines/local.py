@@ -23,20 +23,18 @@ from fedpareto.contract.client_state import Kept
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.federation import Federation
 from fedpareto.contract.learner import Learner
-from fedpareto.contract.messages import ByClient, Failure, Message, Outcome, Parcels, Tasks, take_rows, taken
+from fedpareto.contract.messages import ByClient, Message, Outcome, Parcels, Tasks, take_rows, taken
 from fedpareto.contract.model_parts import calibrated, lattice, trade_off
 from fedpareto.contract.problem import Problem
 from fedpareto.contract.solutions import tested_on
-from fedpareto.engines.checks import enforce_quorum, rows_missing
 from fedpareto.engines.choosing import Choosing
 from fedpareto.engines.coding import LOST, Coding
 from fedpareto.engines.counting import Law, law_of
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.machine import Choices, device_named, products_in
 from fedpareto.engines.options import EngineOptions, LocalOptions
-from fedpareto.engines.registered import Registered
-from fedpareto.engines.screening import Done, Judge, failure, together
-from fedpareto.engines.work import Results, Work, by_kind, in_order, lane_of
+from fedpareto.engines.reply_checks import Done, Part, Screening, enforce_quorum, failure, rows_missing
+from fedpareto.engines.work import Registered, Work, by_kind, in_order, lane_of
 from fedpareto.learners.plain import compile_ahead
 from fedpareto.moo.tested import Tested
 from fedpareto.tensors import rng
@@ -51,6 +49,8 @@ WORTH_TELLING = 3.0
 """Seconds of compiling."""
 MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""
+
+_NOTHING = np.empty(0, dtype=np.int64)
 
 Letter = tuple[int, int, int, str, int]
 """A reply by its federation, client, lane, step and round."""
@@ -97,13 +97,17 @@ class LocalEngine:
         preferences = np.concatenate([federation.preferences for federation in self.federations])
         self._preferences = torch.as_tensor(preferences).to(self.device, self.options.dtype)
         self._registered = Registered(self.federations)
+        self._privacy, self._lanes = self.algorithm.channel.privacy, self.algorithm.lanes
+        self._is_plain = self.coding.codec.plain
         self.own = {name: values.to(self.device, self.options.dtype) for name, values in self.own.items()}
         self._raid = raid_on(self.settings, self.attack, self.problem)
         if self._raid is not None:
             here = self._raid.among([federation.ids for federation in self.federations])
             self._splits = dict(here.with_twins(self._splits, self.problem, self._registered.of_run))
             self._raid = here
-        self.judge = Judge(self.algorithm, self.settings, self.options.dtype, self.device, self.faults, self._raid)
+        self._screening = Screening(
+            self.algorithm, self.settings, self.options.dtype, self.device, self.faults, self._raid
+        )
         when: Literal["pays", "never"] = "pays" if self.options.record else "never"
         self._recordings = Recordings(when=when, compiled=self.options.compiled)
         if self.options.compiled:
@@ -148,37 +152,53 @@ class LocalEngine:
         """See Engine.run; for the first (usually only) federation."""
         return self.run_all([tasks], [evaluate])[0]
 
-    def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
-        """One exchange of every federation, all clients in one stack."""
-        outcomes = self.exchange(tasks, evaluate)
+    def run_all(
+        self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None], *, enforce: bool = True
+    ) -> list[Outcome]:
+        """One exchange of every federation, all clients in one stack: measure what is sent, work, check the replies.
+
+        `enforce`: whether the quorum counts.
+        """
+        measured = [solutions is not None for solutions in evaluate]
+        done: list[Done] = []
+        with self.working():
+            sent = self._sent(tasks, evaluate)
+            for work in by_kind(tasks):
+                done.append(self._done(work, measured))
+        outcomes = self._screening.outcomes(sent, done, measured)
         for run, outcome in enumerate(outcomes):
-            enforce_quorum(self.quorum, outcome.replies, outcome.failures, run)
+            if enforce and outcome.failures:
+                enforce_quorum(self.quorum, outcome.replies, outcome.failures, run)
         return outcomes
 
     def exchange(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
         """The same, whatever the quorum is."""
-        sent, done = self.work(tasks, evaluate)
-        measured = [solutions is not None for solutions in evaluate]
-        return together(sent, [part for one in done for part in self.judge.judged(one, measured)])
+        return self.run_all(tasks, evaluate, enforce=False)
 
     def work(
         self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> tuple[list[ByClient], list[Done]]:
-        """The objectives of what is sent, and what came of the tasks before anybody has judged it."""
+        """The objectives of what is sent, and what came of the tasks before replies are checked."""
+        measured = [solutions is not None for solutions in evaluate]
         with self.working():
-            for run, of_run in enumerate(tasks):
-                if of_run:  # Lanes that its tasks no longer name are over.
-                    self.private.keep_lanes(run, (some.lane for some in of_run))
-            sent = [self._reported(run, one) for run, one in enumerate(self._measured(evaluate, Clients.evaluate))]
-            measured = [solutions is not None for solutions in evaluate]
-            return sent, [self.done(work, measured) for work in by_kind(tasks)]
+            return self._sent(tasks, evaluate), [self._done(work, measured) for work in by_kind(tasks)]
+
+    def _sent(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[ByClient]:
+        """The objectives of what clients are sent, as they report them."""
+        for run, of_run in enumerate(tasks):
+            if of_run and self._lanes > 1:  # Lanes that its tasks no longer name are over.
+                self.private.keep_lanes(run, (some.lane for some in of_run))
+        found = self._measured(evaluate, Clients.evaluate)
+        if self._privacy.objectives != "exact":
+            found = [self._reported(run, one) for run, one in enumerate(found)]
+        return found
 
     def _reported(self, run: int, exact: ByClient) -> ByClient:
         """What clients say of the objectives of what they were sent."""
         if not len(exact):
             return exact
         addresses = rng.Addresses.at(self.settings[run].seed, exact.clients, 0, device=self.device)
-        told = reported(self.algorithm.channel.privacy, exact.rows, self.problem.objectives, addresses)
+        told = reported(self._privacy, exact.rows, self.problem.objectives, addresses)
         return ByClient.none() if told is None else ByClient(exact.clients, told)
 
     def objectives(self, run: int, solutions: Parcels) -> ByClient:
@@ -251,52 +271,60 @@ class LocalEngine:
 
     def _over_work(self, work: Work, compute: Callable[[Clients, Message], Tensor]) -> Tensor:
         """The values of a computation for all rows, `[n, ...]`, done in chunks."""
-        done = [
-            (rows, compute(self._clients(work.only(rows)), work.only(rows).message())) for rows in self._chunks(work)
-        ]
-        order = np.argsort(np.concatenate([rows for rows, _ in done]), kind="stable")
-        return in_order([value for _, value in done], order)
+        chunks, values = list(self._chunks(work)), []
+        for rows in chunks:
+            chunk = work.only(rows)
+            values.append(compute(self._clients(chunk), chunk.message()))
+        if len(values) == 1:
+            return values[0]
+        return in_order(values, np.argsort(np.concatenate(chunks), kind="stable"))
 
-    def done(self, work: Work, measured: Sequence[bool]) -> Done:
-        """The client steps of some work, not judged yet; `measured`: of which federations trained models are."""
-        awake, failures = self.judge.awake(work)
-        results = Results()
-        for rows in self._chunks(work, awake):
-            self._step(work, rows, measured, results, failures)
-        return Done(work, *results.joined(), failures=failures)
+    def _done(self, work: Work, measured: Sequence[bool]) -> Done:
+        """The client steps of some work; `measured`: of which federations trained models are.
 
-    def _step(
-        self, work: Work, rows: np.ndarray, measured: Sequence[bool], results: Results, failures: dict[int, Failure]
-    ) -> None:
-        """One client step over a chunk. If it raises, the clients run one by one to find out which one failed."""
-        chunk = work.only(rows)
-        try:
-            clients, message = self._at_work(chunk), chunk.message()
-            before = dict(clients.state)
-            clients.memory = self._recalled(chunk, [self._blank] * len(self.settings), MEMORY)
-            result = self.algorithm.client_step(work.step, clients, message)
-            if (why := rows_missing(result, len(rows))) is not None:
-                raise ValueError(why)
-            values = None
-            if work.step == "train" and any(measured[run] for run in set(chunk.run.tolist())):
-                honest = self._honest(clients, chunk)
-                values = honest.evaluate(self.algorithm.personal(honest, {**message, **result, **clients.trained}))
-                values = reported(self.algorithm.channel.privacy, values, self.problem.objectives, honest.addresses)
-            sizes = np.empty(0, dtype=np.int64)
-            if not self.coding.codec.plain:
-                result, sizes = self._coded(chunk, message, result, clients)
-        except Exception as problem:  # Whatever a client's own code raises is that client's failure, not the round's.
-            if len(rows) == 1:
-                reason = f"raised {type(problem).__name__}: {problem}"
-                failures[int(rows[0])] = failure(work, int(rows[0]), reason)
-            for row in rows if len(rows) > 1 else ():
-                self._step(work, np.array([row]), measured, results, failures)
-            return
-        self._keep(chunk, before, clients)
-        results.rows.append(rows)
-        results.messages.append(result)
-        results.values.append(values)
-        results.sizes.append(sizes)
+        If a chunk raises, its clients run one by one to find out which one failed.
+        """
+        awake, failures = self._screening.awake(work)
+        is_measured = work.step == "train" and any(measured)
+        parts: list[Part] = []
+        chunks = list(self._chunks(work, awake))
+        while chunks:
+            rows = chunks.pop(0)
+            chunk = work.only(rows)
+            try:
+                clients, message = self._at_work(chunk), chunk.message()
+                before = dict(clients.state)
+                if self._blank:
+                    clients.memory = self._recalled(chunk, [self._blank] * len(self.settings), MEMORY)
+                result = self.algorithm.client_step(work.step, clients, message)
+                if (why := rows_missing(result, len(rows))) is not None:
+                    raise ValueError(why)
+                values = self._trained(chunk, clients, message, result, measured) if is_measured else None
+                sizes = _NOTHING
+                if not self._is_plain:
+                    result, sizes = self._coded(chunk, message, result, clients)
+            except Exception as problem:  # Whatever a client's own code raises is that client's failure alone.
+                if len(rows) == 1:
+                    reason = f"raised {type(problem).__name__}: {problem}"
+                    failures[int(rows[0])] = failure(work, int(rows[0]), reason)
+                else:
+                    chunks[:0] = [np.array([row]) for row in rows]
+                continue
+            self._keep(chunk, before, clients)
+            parts.append(Part(rows, result, values, sizes))
+        return Done.of(work, parts, failures)
+
+    def _trained(
+        self, chunk: Work, clients: Clients, message: Message, result: Message, measured: Sequence[bool]
+    ) -> Tensor | None:
+        """The objectives of what a chunk's clients trained, as they report them."""
+        if len(measured) > 1 and not any(measured[run] for run in set(chunk.run.tolist())):
+            return None
+        honest = self._honest(clients, chunk)
+        values = honest.evaluate(self.algorithm.personal(honest, {**message, **result, **clients.trained}))
+        if self._privacy.objectives == "exact":
+            return values
+        return reported(self._privacy, values, self.problem.objectives, honest.addresses)
 
     def _coded(self, chunk: Work, message: Message, result: Message, clients: Clients) -> tuple[Message, np.ndarray]:
         """The replies as they will be held, and their bytes; what they lost is private state from now on."""
@@ -314,12 +342,12 @@ class LocalEngine:
         """The rows of some work in stacks of at most the chosen size."""
         rows = work.everything if rows is None else rows
         size = self.choices.chunk if self.choices else 1
+        if len(rows) <= size:
+            return iter([rows] if len(rows) else [])
         counts = self._counts[self._registered.positions(work.only(rows))]
-        if len(rows) and (counts != counts[0]).any():
+        if (counts != counts[0]).any():
             # Clients of similar size side by side: less padding, and no small client waits for a large one.
             rows = rows[np.argsort(-counts, kind="stable")]
-        elif len(rows) <= size:
-            return iter([rows] if len(rows) else [])
         if self.device.type == "cpu":  # Of equal size: the few clients of a last one would cost nearly a whole one.
             return iter(np.array_split(rows, max(1, -(-len(rows) // size))))
         return (rows[i : i + size] for i in range(0, len(rows), size))
@@ -350,7 +378,6 @@ class LocalEngine:
 
     def _clients(self, chunk: Work) -> Clients:
         positions = self._registered.positions(chunk)
-        fresh = [self.algorithm.private_state(setting) for setting in self.settings]
         return Clients(
             problem=self.problem,
             learner=self.learner,
@@ -358,19 +385,31 @@ class LocalEngine:
             addresses=self._addresses(chunk),
             positions=positions,
             preferences=take_rows(self._preferences, positions),
-            state=self._recalled(chunk, fresh),
+            state=self._recalled(chunk, self._fresh) if self._fresh[0] else {},
             recordings=self._recordings,
-            own={name: values[torch.as_tensor(chunk.run)].unsqueeze(1) for name, values in self.own.items()},
+            own=self._own(chunk) if self.own else {},
         )
 
+    def _own(self, chunk: Work) -> Message:
+        return {name: values[torch.as_tensor(chunk.run)].unsqueeze(1) for name, values in self.own.items()}
+
+    @cached_property
+    def _seeds(self) -> list[int]:
+        return [setting.seed for setting in self.settings]
+
     def _addresses(self, work: Work) -> rng.Addresses:
-        seeds = [setting.seed for setting in self.settings]
+        seeds = self._seeds
         if len(work.parcels) > 1:
             return work.addresses(seeds, self.device)
         # Of the same clients only the round changes.
-        place = "addresses", work.runs[0], lane_of(work.parcels[0])
+        place = "addresses", work.runs[0], int(work.lane[0])
         known = self._recordings.noted(place, work.client, lambda: work.addresses(seeds, self.device))
         return replace(known, round=torch.full_like(known.client, int(work.round[0])))
+
+    @cached_property
+    def _fresh(self) -> list[Message]:
+        """Private state of a client that has not worked yet, by federation."""
+        return [self.algorithm.private_state(setting) for setting in self.settings]
 
     @cached_property
     def _blank(self) -> Message:
@@ -391,7 +430,9 @@ class LocalEngine:
 
     def _keep(self, chunk: Work, before: Message, clients: Clients) -> None:
         """Keeps the private state after a step; what the step left out is as before."""
-        kept = before | clients.state | {MEMORY + name: tensor for name, tensor in clients.memory.items()}
+        kept = before | clients.state
+        if clients.memory:
+            kept |= {MEMORY + name: tensor for name, tensor in clients.memory.items()}
         if kept:
             for run, parcel, rows in chunk.parts():
                 shelves = self.held if self.holds else self.private

@@ -1,16 +1,19 @@
-"""Work of one kind for clients of any federation: stacks of tasks side by side, cut into chunks."""
+"""Work of one kind for clients of any federation: stacks of tasks side by side, cut into chunks; and where the clients
+of several federations are in one stack of all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedpareto.contract.messages import Message, Parcels, Tasks, take_rows
+from fedpareto.contract.federation import Federation
+from fedpareto.contract.messages import Message, Parcels, Tasks, is_all, places, take_rows
 from fedpareto.tensors import rng
 
 Kind = tuple[str, frozenset[tuple[str, tuple[int, ...]]]]
@@ -40,6 +43,11 @@ class Work:
     @classmethod
     def of(cls, parcels: Sequence[Parcels], runs: Sequence[int]) -> Work:
         """All rows of some parcels."""
+        if len(parcels) == 1:
+            first, nothing = parcels[0], np.zeros(len(parcels[0]), dtype=np.int64)
+            round_, lane = (first.round, first.lane) if isinstance(first, Tasks) else (0, 0)
+            row = np.arange(len(nothing))
+            return cls(parcels, runs, nothing, row, nothing + runs[0], first.clients, nothing + round_, nothing + lane)
         sizes = np.array([len(one) for one in parcels])
         which = np.repeat(np.arange(len(parcels)), sizes)
         row = np.arange(len(which)) - (np.cumsum(sizes) - sizes)[which]
@@ -64,10 +72,10 @@ class Work:
 
     def only(self, rows: np.ndarray) -> Work:
         """Some of its rows."""
-        if rows is self.everything:
+        if is_all(rows, len(self.which)):
             return self
-        arrays = self.which, self.row, self.run, self.client, self.round, self.lane
-        return Work(self.parcels, self.runs, *(array[rows] for array in arrays))
+        which, row, run, client = self.which[rows], self.row[rows], self.run[rows], self.client[rows]
+        return Work(self.parcels, self.runs, which, row, run, client, self.round[rows], self.lane[rows])
 
     def parts(self) -> Iterator[tuple[int, Parcels, np.ndarray]]:
         """By parcel: its federation, itself, and which of these rows belong to it."""
@@ -127,30 +135,44 @@ def lane_of(parcel: Parcels) -> int:
     return parcel.lane if isinstance(parcel, Tasks) else 0
 
 
-@dataclass
-class Results:
-    """What came of some work, until it is judged: rows of it, what their clients replied, and what was measured."""
+class Registered:
+    """The clients of all federations, one federation after the other, each in its own order."""
 
-    rows: list[np.ndarray] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
-    values: list[Tensor | None] = field(default_factory=list)
-    """The trained models' objectives, where requested."""
-    sizes: list[np.ndarray] = field(default_factory=list)
-    """Bytes of the replies, where they are coded; else empty."""
+    def __init__(self, federations: Sequence[Federation]) -> None:
+        self._bases = np.cumsum([0, *(len(federation.ids) for federation in federations)])
+        self._orders = [np.argsort(federation.ids, kind="stable") for federation in federations]
+        self._ids = [np.asarray(one.ids)[order] for one, order in zip(federations, self._orders, strict=True)]
 
-    def joined(self) -> tuple[np.ndarray, Message, Tensor | None, np.ndarray]:
-        """All of them, in the order of the rows."""
-        nothing = np.empty(0, dtype=np.int64)
-        if not self.rows:
-            return nothing, {}, None, nothing
-        if len(self.rows) == 1:
-            return self.rows[0], self.messages[0], self.values[0], self.sizes[0]
-        rows = np.concatenate(self.rows)
-        order = np.argsort(rows, kind="stable")
-        message = {name: in_order([one[name] for one in self.messages], order) for name in self.messages[0]}
-        values = [value for value in self.values if value is not None]
-        sizes = np.concatenate(self.sizes)
-        return rows[order], message, in_order(values, order) if values else None, sizes[order] if len(sizes) else sizes
+    def __len__(self) -> int:
+        return int(self._bases[-1])
+
+    def of_run(self, run: int, clients: np.ndarray) -> np.ndarray:
+        """The positions of a federation's clients."""
+        found: np.ndarray = self._bases[run] + self._orders[run][places(self._ids[run], clients)]
+        return found
+
+    def positions(self, work: Work) -> np.ndarray:
+        """Of each row of some work."""
+        if len(work.parcels) == 1:
+            return self.of_run(work.runs[0], work.client)
+        found = np.empty(len(work), dtype=np.int64)
+        for run in set(work.runs):
+            rows = np.flatnonzero(work.run == run)
+            found[rows] = self.of_run(run, work.client[rows])
+        return found
+
+    def largest(self, counts: np.ndarray, size: int) -> Work:
+        """The clients with the most rows, by their `counts`, as work without any message."""
+        largest = np.argsort(-counts[: len(self)], kind="stable")[:size]
+        runs = np.searchsorted(self._bases, largest, side="right") - 1
+        used = np.unique(runs)
+        parcels = []
+        for run in used:
+            order = self._orders[run]
+            ids = np.empty(len(order), dtype=np.int64)
+            ids[order] = self._ids[run]
+            parcels.append(Parcels(np.sort(ids[largest[runs == run] - self._bases[run]])))
+        return Work.of(parcels, used.tolist())
 
 
 def in_order(parts: Sequence[Tensor], order: np.ndarray) -> Tensor:

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fedpareto.contract.messages import ByClient, Failure, Ids, Outcome, places
+from fedpareto.contract.messages import ByClient, Failure, Ids, Outcome, Traffic, added_up, places
 from fedpareto.contract.problem import Problem
 from fedpareto.contract.solutions import held_out
-from fedpareto.contract.traffic import Traffic, added_up
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.record import columns
 from fedpareto.record.columns import Columns
@@ -93,11 +92,9 @@ class Recorder:
             return None
         return found if found.dtype.kind in "iuf" and found.size <= MOST_IN_A_ROW * len(found) else None
 
-    def note(
-        self, entry: Entry, outcome: Outcome, cost: Traffic | None = None, staleness: np.ndarray | None = None
-    ) -> None:
-        """Adds one exchange; `staleness`: how many rounds ago each reply began, where that may differ."""
-        row = entry.row
+    def note(self, entry: Entry, outcome: Outcome) -> None:
+        """Adds one exchange."""
+        row, cost, staleness = entry.row, outcome.cost, outcome.staleness
         if staleness is not None and len(staleness):
             row["staleness"] = int(staleness.sum()) / len(staleness)
         for kind, values in (("sent", outcome.evaluations.sent), ("trained", outcome.evaluations.trained)):

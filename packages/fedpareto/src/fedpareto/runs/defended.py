@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from fedpareto.contract.algorithm import Setting
-from fedpareto.contract.messages import Replies, Tasks, only_of
+from fedpareto.contract.messages import Outcome, Replies, Tasks, only_of
 from fedpareto.contract.problem import SupervisedProblem
 from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.record.recording import Entry, Recorder
-from fedpareto.runs.dispatch import Handed
 from fedpareto.spec.spec import Spec
 from fedpareto.trust.confidence import Standing
 from fedpareto.trust.contribution import Judge, contributions
@@ -34,14 +33,14 @@ class Oversight:
             return tasks
         return only_of(tasks, self.spec.defence.trusted(standing)) or tasks
 
-    def told(self, run: int, entry: Entry, handed: Handed) -> Replies:
+    def told(self, run: int, entry: Entry, outcome: Outcome) -> Replies:
         """What the algorithm receives; the rest is noted."""
-        replies, defence = handed.outcome.replies, self.spec.defence
+        replies, defence = outcome.replies, self.spec.defence
         if self.spec.measure_contribution:
-            found = contributions(handed.tasks, replies, self._judges[run])
+            found = contributions(outcome.tasks, replies, self._judges[run])
             if found is not None:
                 self.recorder.note_contributions(entry, *found)
-        defended = defence.applied(handed.tasks, replies, self.standings[run])
+        defended = defence.applied(outcome.tasks, replies, self.standings[run])
         self.recorder.note_clients(entry, defended.notes())
         self.standings[run] = standing = defended.standing
         if standing is not None:

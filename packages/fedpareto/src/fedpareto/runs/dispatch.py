@@ -30,13 +30,15 @@ from fedpareto.contract.messages import (
     Parcels,
     Replies,
     Tasks,
+    Traffic,
     but,
+    bytes_down,
     only_of,
     places,
+    traffic,
 )
-from fedpareto.contract.traffic import Traffic, bytes_down, traffic
-from fedpareto.engines.checks import enforce_quorum
 from fedpareto.engines.downlink import Downlink
+from fedpareto.engines.reply_checks import enforce_quorum
 from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.runs import in_flight
 from fedpareto.runs.in_flight import Mail
@@ -47,18 +49,6 @@ Work = Callable[[Sequence[Sequence[Tasks]], Sequence[Parcels | None]], list[Outc
 _NOTHING = Outcome(Replies(np.empty(0)))
 _NOBODY = np.empty(0, dtype=np.int64)
 _NO_TRAFFIC = traffic([], _NOTHING.replies)
-
-
-@dataclass(frozen=True)
-class Handed:
-    """What the algorithm of one seed gets in an exchange."""
-
-    tasks: Sequence[Tasks]
-    """Among them what those who replied would be asked now: late replies are measured from there, too."""
-    outcome: Outcome
-    cost: Traffic
-    staleness: np.ndarray | None = None
-    """How many rounds ago each reply began, where that may differ."""
 
 
 class Dispatch:
@@ -89,6 +79,8 @@ class Dispatch:
             if self._downlinks:
                 flight.post = self._downlinks[run].post
             spec.policy.must_be_met(flight.soonest())
+        self._is_plain = spec.policy.waits and not self.flights and not self._downlinks
+        """Whether all who are asked reply, at once."""
         self._timetables = [in_flight.timetable(spec, flight, count) for flight in self.flights]
 
     def _coded_downlinks(self) -> list[Downlink]:
@@ -100,22 +92,26 @@ class Dispatch:
 
     def exchange(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
-    ) -> list[Handed]:
+    ) -> list[Outcome]:
         """One of every seed that has tasks; with `evaluate`, its solutions are measured before."""
+        if self._is_plain:
+            outcomes = self.engine.run_all(tasks, evaluate)
+            for run, outcome in enumerate(outcomes):
+                outcomes[run] = but(outcome, tasks=tasks[run], cost=self._cost(run, tasks[run], outcome.replies))
+            return outcomes
         self._began = [flight.now for flight in self.flights]
         if not self.spec.policy.waits:
-            return self._whoever_came(states, tasks, evaluate)
-        if not self.flights:
-            return self._whoever_was_asked(states, tasks, evaluate)
-        tasks = [self._asked(run, states[run], of_run) for run, of_run in enumerate(tasks)]
-        if self.engine.remote:
-            return self._whoever_was_asked(states, tasks, evaluate)
-        return self._whoever_came_back(states, tasks, evaluate)
+            return self._exchange_policy(states, tasks, evaluate)
+        if self.flights:
+            tasks = [self._asked(run, states[run], of_run) for run, of_run in enumerate(tasks)]
+            if not self.engine.remote:
+                return self._exchange_simulated(states, tasks, evaluate)
+        return self._exchange_all(states, tasks, evaluate)
 
-    def _whoever_was_asked(
+    def _exchange_all(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
-    ) -> list[Handed]:
-        """All of them."""
+    ) -> list[Outcome]:
+        """All who are asked."""
         for link, some in zip(self._downlinks, tasks, strict=bool(self._downlinks)):
             if some:
                 link.post(some, np.unique(np.concatenate([one.clients for one in some])))
@@ -123,10 +119,8 @@ class Dispatch:
         for run, outcome in enumerate(outcomes):
             self._answered(run, outcome.replies)
             self._learn(run, states[run].round + 1, outcome.replies, outcome.evaluations.sent)
-        return [
-            Handed(some, one, self._cost(run, some, one.replies))
-            for run, (some, one) in enumerate(zip(tasks, outcomes, strict=True))
-        ]
+            outcomes[run] = but(outcome, tasks=tasks[run], cost=self._cost(run, tasks[run], outcome.replies))
+        return outcomes
 
     def _worked(
         self, work: Work, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
@@ -161,12 +155,12 @@ class Dispatch:
         both_ways[1, len(sent) :] = replies.coded if len(replies.coded) else replies.size
         return Traffic(np.concatenate([sent, replies.clients]), both_ways)
 
-    def _whoever_came_back(
+    def _exchange_simulated(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
-    ) -> list[Handed]:
+    ) -> list[Outcome]:
         """The same by a simulated clock, which goes on to where all of them have replied."""
         outcomes = self._worked(self.engine.exchange, tasks, evaluate)
-        handed = [Handed([], replace(outcome, replies=_NOTHING.replies), _NO_TRAFFIC) for outcome in outcomes]
+        handed = [but(outcome, replies=_NOTHING.replies, cost=_NO_TRAFFIC) for outcome in outcomes]
         for run, (some, outcome) in enumerate(zip(tasks, outcomes, strict=True)):
             if not some:
                 continue
@@ -180,8 +174,8 @@ class Dispatch:
             self._answered(run, there.replies)
             self._learn(run, states[run].round + 1, there.replies, there.evaluations.sent)
             asked = np.concatenate([one.clients for one in some])
-            told = replace(there, replies=replace(there.replies, asked=asked))
-            handed[run] = Handed(some, told, self._cost(run, some, there.replies))
+            cost = self._cost(run, some, there.replies)
+            handed[run] = but(there, replies=replace(there.replies, asked=asked), tasks=some, cost=cost)
         return handed
 
     def _returned(self, run: int, tasks: Sequence[Tasks], outcome: Outcome) -> Outcome:
@@ -219,16 +213,16 @@ class Dispatch:
         flight.send(np.flatnonzero(askable), tasks)
         return only_of(tasks, clients[askable])
 
-    def _whoever_came(
+    def _exchange_policy(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
-    ) -> list[Handed]:
+    ) -> list[Outcome]:
         """As the policy says. What is measured are solutions only, not what clients trained: that may be on its way."""
         if self.engine.remote and any(self._needs_everyone(state) for state in states):
             for flight in self.flights:
                 flight.free(np.flatnonzero(~flight.idle))
-            return self._whoever_was_asked(states, tasks, evaluate)
+            return self._exchange_all(states, tasks, evaluate)
         measured = self._measured(states, evaluate)
-        handed = [Handed([], outcome, _NO_TRAFFIC) for outcome in measured]
+        handed = [but(outcome, cost=_NO_TRAFFIC) for outcome in measured]
         missing = {run: _Waiting() for run, of_run in enumerate(tasks) if of_run}
         while missing:
             for run, waiting in list(missing.items()):
@@ -341,16 +335,16 @@ class Dispatch:
         replies: Replies,
         waiting: _Waiting,
         measured: Outcome,
-    ) -> Handed:
+    ) -> Outcome:
         enforce_quorum(self.spec.quorum, replies, waiting.failures, run)
         rows = waiting.sent[0] if len(waiting.sent) == 1 else np.concatenate([_NOBODY, *waiting.sent])
         sent = self.settings[run].clients[rows]
         told = but(replies, asked=sent)
         fresh = refreshed(self.spec.algorithm, self.spec.policy, self.flights[run], tasks, told)
-        outcome = Outcome(fresh, waiting.failures, measured.evaluations)
         heard = waiting.rows if len(replies) == len(waiting.rows) == 1 else None
         self._learn(run, state.round + 1, replies, measured.evaluations.sent, heard)
-        return Handed(tasks, outcome, self._cost(run, tasks, replies, sent), state.round + 1 - replies.rounds)
+        cost, staleness = self._cost(run, tasks, replies, sent), state.round + 1 - replies.rounds
+        return Outcome(fresh, waiting.failures, measured.evaluations, tasks, cost, staleness)
 
     def _learn(self, run: int, round_: int, replies: Replies, sent: ByClient, heard: np.ndarray | None = None) -> None:
         """What the server knows of clients from what they said, and from the objectives of what they were sent.
@@ -402,6 +396,8 @@ class Dispatch:
 
     def happened(self) -> list[dict[str, Any]]:
         """What happened on the way since the last round, of all seeds."""
+        if not self.flights:
+            return []
         return [
             {"seed": self.settings[run].seed, **one}
             for run, flight in enumerate(self._simulated)

@@ -17,15 +17,16 @@ from fedpareto.config.interrupts import RunStopped, StopFile, Stopped
 from fedpareto.contract.algorithm import State
 from fedpareto.contract.client_state import Kept
 from fedpareto.contract.engine import Engine
-from fedpareto.contract.messages import Failure, Outcome, Parcels, Tasks
+from fedpareto.contract.messages import Failure, Outcome, Parcels, Replies, Tasks
 from fedpareto.contract.solutions import SolutionSet
 from fedpareto.moo.tested import Tested
 from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.record.recording import Entry, Recorder, by_split, event
 from fedpareto.record.store import RunFolder
 from fedpareto.runs import resuming, solution_sets
+from fedpareto.runs.callbacks import Callback, Callbacks, Ending
 from fedpareto.runs.defended import Oversight
-from fedpareto.runs.dispatch import Dispatch, Handed
+from fedpareto.runs.dispatch import Dispatch
 from fedpareto.runs.final_files import save_for_serving, save_result
 from fedpareto.runs.progress import OnRound, Progress
 from fedpareto.runs.recovery import healed, lost_in_words
@@ -73,6 +74,8 @@ class Experiment:
         self.dispatch = Dispatch(spec, engine, settings)
         self.oversight = Oversight(spec, settings, self.recorder)
         self.tested = self._tested()
+        self._told: list[Replies | None] = [None] * len(self.states)
+        """What the algorithm of each seed was told last."""
         self._watches = self._begin_watching()
         self.seconds = 0.0
         self._failures = 0
@@ -106,23 +109,41 @@ class Experiment:
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
-    def run(self, on_round: OnRound | None = None, stop: Callable[[], bool] = lambda: False) -> Result:
-        """To the end, or until `stop` or a file in the folder says so after a round; or at once, if the file does."""
+    def run(
+        self,
+        on_round: OnRound | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        callbacks: Sequence[Callback] = (),
+    ) -> Result:
+        """To the end, or until `stop`, a callback or a file in the folder says so after a round; or at once, if the
+        file does.
+        """
         file = StopFile(self.folder.path if self.folder else None)
+        others = Callbacks(callbacks, self)
+        how: Ending = "failed"
+        result: Result | None = None
         try:
             with self.engine.threads(), file.watched():
+                others.begin()
                 while not self._is_over():
-                    self._one_round(on_round)
+                    now = self._one_round()
+                    if now is not None and on_round is not None:
+                        on_round(now)
+                    if now is not None and others and self._is_ended(others.round(now, self._told)):
+                        break
                     is_asked = file.asked()
                     if (is_asked or stop()) and not self._is_over():
                         self.checkpoint()
-                        how = RunStopped if is_asked else Stopped
-                        raise how(f"stopped after round {self.round} of {self.spec.rounds}")
-                return self._finish()
+                        said = RunStopped if is_asked else Stopped
+                        raise said(f"stopped after round {self.round} of {self.spec.rounds}")
+                result, how = self._finish(), "finished"
+                return result
         except Stopped as stopped:
+            how = "stopped"
             self._end("stopped", str(stopped))
             raise
         except KeyboardInterrupt:
+            how = "stopped"
             when = f"in round {self.round + 1} of" if self.round < self.spec.rounds else "after all"
             message = f"interrupted {when} {self.spec.rounds} rounds"
             self._end("stopped", message)
@@ -134,55 +155,99 @@ class Experiment:
             self._end("failed", ": ".join([*kind, *filter(None, [str(problem)])]))
             raise
         finally:
+            others.end(how, result)
             file.clear()
 
-    def _one_round(self, on_round: OnRound | None) -> None:
-        """All exchanges of one round of every seed."""
+    def _is_ended(self, by: str) -> bool:
+        """Whether a callback ends the run now, which an algorithm with a last round of its own does not survive."""
+        if not by or self._is_over():
+            return False
+        if self.spec.algorithm.ends_as_planned:
+            why = f"{self.spec.algorithm.name} does in its last round what it does in no other"
+            log.warning("the callback %s cannot end the run: %s; the run goes on", by, why)
+            return False
+        log.warning("the callback %s ends the run after round %d of %d", by, self.round, self.spec.rounds)
+        return True
+
+    def _one_round(self) -> Progress | None:
+        """All exchanges of one round of every seed; None if no seed has gone on."""
         start, before = time.perf_counter(), self.round
         algorithm = self.spec.algorithm
-        entries = {run: self._begun(run, before) for run in self._going()}
-        events: list[dict[str, Any]] = []
-        self._note_losses(entries, before)
-        first = not self._judged(entries, before)
         going = self._going()
-        while any(self.states[run].round == before for run in going):
-            # A seed whose round took fewer exchanges waits for the others.
-            tasks = [
-                self.oversight.askable(run, algorithm.ask(state)) if run in going and state.round == before else []
-                for run, state in enumerate(self.states)
-            ]
-            # The trained model is measured in the exchange that trains it, which need not be the first.
-            solutions = self._measured(first, before)
-            handed = self._exchange(tasks, solutions)
+        entries = {}
+        for run in going:
+            entries[run] = self._begun(run, before)
+        events: list[dict[str, Any]] = []
+        if self.spec.measure_losses:
+            self._note_losses(entries, before)
+        first = True
+        if self._watches:
+            first, going = not self._judged(entries, before), self._going()
+        exchanges = 0
+        while unfinished := [run for run in going if self.states[run].round == before]:
+            if exchanges == algorithm.exchanges:
+                raise UserError(
+                    f"{algorithm.name} does not end round {before + 1}: after {exchanges} exchange(s), as many as it "
+                    "says that it takes (exchanges), `tell` has to return a state with round=state.round + 1"
+                )
+            # 1. Tasks of every seed; one whose round took fewer exchanges waits for the others.
+            tasks: list[Sequence[Tasks]] = [[] for _ in self.states]
+            for run in unfinished:
+                tasks[run] = self.oversight.askable(run, algorithm.ask(self.states[run]))
+            # 2. Clients work. The trained model is measured in the exchange that trains it, not always the first.
+            measured = self._measured(first, before)
+            try:
+                outcomes = self.dispatch.exchange(self.states, tasks, measured)
+            except QuorumLost as lost:
+                raise self._in_words(lost, tasks) from None
+            # 3. The server makes a new state of their replies.
             going = self._going()
             for run in going:
-                outcome = handed[run].outcome
-                self.recorder.note(entries[run], outcome, handed[run].cost, handed[run].staleness)
-                if self.states[run].round > before:
+                outcome = outcomes[run]
+                self.recorder.note(entries[run], outcome)
+                if run not in unfinished:
                     continue
-                events += [self._event(run, failure) for failure in outcome.failures]
-                self.states[run] = algorithm.tell(self.states[run], self.oversight.told(run, entries[run], handed[run]))
-            events += self._heal()
+                for failure in outcome.failures:
+                    events.append(self._event(run, failure))
+                self._told[run] = replies = self.oversight.told(run, entries[run], outcome)
+                self.states[run] = algorithm.tell(self.states[run], replies)
+            if self.engine.remote:
+                events += self._heal()
             first = False
+            exchanges += 1
+        return self._recorded(start, before, entries, events, going)
+
+    def _recorded(
+        self, start: float, before: int, entries: Mapping[int, Entry], events: list[dict[str, Any]], going: list[int]
+    ) -> Progress | None:
+        """The round after `before` rounds is over: its record, and a checkpoint where it is due."""
         elapsed = time.perf_counter() - start
         self.seconds += elapsed
         self._failures += len(events)
         # The last row of a seed whose time is up is written at the end; that of one that was stopped early, here.
-        done = [entry for run, entry in entries.items() if run not in self.dispatch.over]
+        done = list(entries.values())
+        if self.dispatch.over:
+            done = [entry for run, entry in entries.items() if run not in self.dispatch.over]
         for entry in done:
             entry.row["seconds"] = elapsed / len(done)
         self.recorder.record(done, events)
-        self._keep_log()
-        if self.folder is not None and self.engine.remote and not any(REFUSED in event["reason"] for event in events):
-            self.folder.keep_good_checkpoint()  # All who replied could train from it.
-        self._since_checkpoint += elapsed
-        is_cheap = self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost
-        if is_cheap or self.engine.remote or self._is_over():
-            self.checkpoint()
-        self._tell_what_is_not_recorded()
-        if on_round is not None and going:
-            now = self.recorder.mean_hypervolume(done), self._failures, self.recorder.means(done)
-            on_round(Progress(self.round, self.spec.rounds, before, *now, self.dispatch.clock(going)))
+        if self.dispatch.flights:
+            self._keep_log()
+        if self.folder is not None:
+            if self.engine.remote and not any(REFUSED in event["reason"] for event in events):
+                self.folder.keep_good_checkpoint()  # All who replied could train from it.
+            self._since_checkpoint += elapsed
+            is_cheap = self._since_checkpoint * CHECKPOINT_SHARE >= self._checkpoint_cost
+            if is_cheap or self.engine.remote or self._is_over():
+                self.checkpoint()
+        if self.engine.not_recorded:
+            self._tell_what_is_not_recorded()
+        if not going:
+            return None
+        hypervolume, means = self.recorder.mean_hypervolume(done), self.recorder.means(done)
+        return Progress(
+            self.round, self.spec.rounds, before, hypervolume, self._failures, means, self.dispatch.clock(going)
+        )
 
     def _keep_log(self) -> None:
         """What happened on the way, where somebody looks."""
@@ -206,8 +271,6 @@ class Experiment:
 
         What was changed, as events: no client is at fault, so they bear the number of none.
         """
-        if not self.engine.remote:
-            return []
         events = []
         for run, state in enumerate(self.states):
             self.states[run], names = healed(state, self.spec.algorithm.begin(state.setting))
@@ -233,7 +296,7 @@ class Experiment:
 
     def _judged(self, entries: Mapping[int, Entry], done: int) -> bool:
         """Whether the solutions were measured before training, so that seeds can end with them."""
-        if not self._watches or not self._is_evaluated(done):
+        if not self._is_evaluated(done):
             return False
         outcomes = self.engine.run_all([[] for _ in self.states], self._measured(True, done))
         for run, entry in entries.items():
@@ -263,20 +326,17 @@ class Experiment:
         """What is measured in an exchange of the round after `done` rounds: all solutions, none of them, or nothing."""
         if not self._is_evaluated(done):
             return [None for _ in self.states]
-        going = self._going()
-        of_all = [self.spec.algorithm.solutions(state) if first else Parcels(np.empty(0)) for state in self.states]
-        return [solutions if run in going else None for run, solutions in enumerate(of_all)]
+        found: list[Parcels | None] = [None] * len(self.states)
+        for run in self._going():
+            found[run] = self.spec.algorithm.solutions(self.states[run]) if first else Parcels(np.empty(0))
+        return found
 
-    def _exchange(self, tasks: Sequence[Sequence[Tasks]], solutions: Sequence[Parcels | None]) -> list[Handed]:
-        """One exchange of every seed; a lost quorum leaves its reasons in the folder."""
-        try:
-            return self.dispatch.exchange(self.states, tasks, solutions)
-        except QuorumLost as lost:
-            self.recorder.record([], [self._event(lost.run, failure) for failure in lost.failures])
-            seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
-            asked = sum(len(some) for some in tasks[lost.run])
-            words = lost_in_words(lost, asked, seed, self.folder)
-            raise QuorumLost(words, lost.failures, lost.run) from None
+    def _in_words(self, lost: QuorumLost, tasks: Sequence[Sequence[Tasks]]) -> QuorumLost:
+        """A lost quorum, whose reasons are now in the folder."""
+        self.recorder.record([], [self._event(lost.run, failure) for failure in lost.failures])
+        seed = f"seed {self.spec.seeds[lost.run]}, " if len(self.spec.seeds) > 1 else ""
+        asked = sum(len(some) for some in tasks[lost.run])
+        return QuorumLost(lost_in_words(lost, asked, seed, self.folder), lost.failures, lost.run)
 
     def _finish(self) -> Result:
         """The last evaluation, of the final models."""
@@ -287,7 +347,8 @@ class Experiment:
             entries[run] = self._begun(run, states[run].round)
             self.recorder.note(entries[run], outcomes[run])
             entries[run].row["seconds"] = 0.0
-        self._note_losses(entries, self.spec.rounds)
+        if self.spec.measure_losses:
+            self._note_losses(entries, self.spec.rounds)
         if algorithm.channel.validated and not self.engine.remote:
             private = self.engine.private
             for run, entry in entries.items():
@@ -355,7 +416,7 @@ class Experiment:
     def _note_losses(self, entries: Mapping[int, Entry], done: int) -> None:
         """Adds each client's training loss after `done` rounds, before and after every round that is evaluated."""
         wanted = self._is_evaluated(done) or self._is_evaluated(done - 1) or done == self.spec.rounds
-        if not self.spec.measure_losses or not wanted:
+        if not wanted:
             return
         measured = self.engine.losses([self.spec.algorithm.solutions(state) for state in self.states])
         for run, entry in entries.items():
@@ -434,7 +495,7 @@ class Experiment:
         self.seconds, self._failures = float(checkpoint.values["seconds"]), checkpoint.values["failures"]
         resuming.cut(folder, checkpoint.values)
         folder.read_lines("metrics.jsonl")  # A damaged row is found now, and not after the last round.
-        self.recorder.record([], self._heal())
+        self.recorder.record([], self._heal() if self.engine.remote else [])
 
 
 def _together(parts: Iterable[Kept]) -> Kept:

@@ -16,7 +16,7 @@ from fedpareto.codecs import Codec
 from fedpareto.config.errors import UserError
 from fedpareto.config.interrupts import Interrupts, StopFile, Stopped
 from fedpareto.contract.privacy import need_accountant
-from fedpareto.engines.checks import required_replies
+from fedpareto.engines.reply_checks import required_replies
 from fedpareto.problems.fairness.silo import Silo
 from fedpareto.record.store import RunFolder, describe
 from fedpareto.runs.loop import Experiment

@@ -15,8 +15,8 @@ from torch import Tensor
 from fedpareto.codecs import Codec, CodecError
 from fedpareto.contract.algorithm import Algorithm, Setting
 from fedpareto.contract.messages import ByClient, Failure
-from fedpareto.engines.checks import impossible, refusal, too_large
 from fedpareto.engines.coding import opened
+from fedpareto.engines.reply_checks import impossible, refusal, too_large
 from fedpareto.engines.single import Reply, Task
 from fedpareto_flower.engine import wire
 from fedpareto_flower.engine.members import Members

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedpareto.clock.activity import HERE, OUT, Roster
 from fedpareto.contract.messages import ByClient, Failure, Outcome, Parcels, Replies, Tasks, beginnings_of, places
-from fedpareto.engines.checks import far
+from fedpareto.engines.reply_checks import far
 from fedpareto.engines.single import Reply, Task, stacked
 from fedpareto.moo import robust
 from fedpareto_flower.engine import wire

@@ -26,8 +26,8 @@ from fedpareto.contract.algorithm import Algorithm, Setting
 from fedpareto.contract.client_state import Kept
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.messages import ByClient, Evaluations, Failure, Message, Outcome, Parcels, Tasks, places
-from fedpareto.engines.checks import enforce_quorum, required_replies, too_far
 from fedpareto.engines.options import EngineOptions, LocalOptions
+from fedpareto.engines.reply_checks import enforce_quorum, required_replies, too_far
 from fedpareto.engines.single import Reply, Task, stacked
 from fedpareto.moo.tested import Tested
 from fedpareto_flower.engine import schema, wire

@@ -22,8 +22,8 @@ from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Setting, State
 from fedpareto.contract.learner import Learner, Pull
 from fedpareto.contract.messages import Message, Parcels, Tasks, beginnings
-from fedpareto.engines.checks import refusal, too_large
 from fedpareto.engines.local import LocalEngine
+from fedpareto.engines.reply_checks import refusal, too_large
 from fedpareto.engines.single import ONE, Reply, Task, exchanged, only, stacked
 from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.spec.settings import settings_of

@@ -45,6 +45,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
 
     name: ClassVar[str] = "fedcmoo"
     taxonomy: ClassVar[Taxonomy] = Taxonomy("client", "single-solution", "linearised objectives, MGDA", "arbitrary")
+    exchanges: ClassVar[int] = 2
     waits: ClassVar[str] = "its weights are of the gradients of the same clients that train with them"
     requires: ClassVar[tuple[str, ...]] = ("losses",)
     needs: ClassVar[Needs] = "weighted sum"

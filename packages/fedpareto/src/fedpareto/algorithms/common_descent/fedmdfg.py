@@ -71,6 +71,7 @@ class FedMDFG(Algorithm[FedMDFGState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "federation", "clients as objectives", "linearised preferences, MGDA with fair guidance", "arbitrary"
     )
+    exchanges: ClassVar[int] = 2
     waits: ClassVar[str] = "its second exchange measures steps along the direction that its first one has found"
     needs: ClassVar[Needs] = "Gram matrix"
     requires: ClassVar[tuple[str, ...]] = ("losses",)

@@ -48,6 +48,7 @@ class FedFB(Algorithm[FedFBState]):
         "loss reweighted by group from the server, averaging",
         "accuracy and group-fairness",
     )
+    exchanges: ClassVar[int] = 2
     waits: ClassVar[str] = "its second exchange measures the model that its first one has made, on the same clients"
     requires: ClassVar[tuple[str, ...]] = ("groups",)
     needs: ClassVar[Needs] = "weighted sum"

@@ -64,6 +64,7 @@ class DMOEAD(OnGraph[DMOEADState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "fully distributed", "linearised objectives, neighbours' models taken over where better", "arbitrary"
     )
+    exchanges: ClassVar[int] = 2
 
     similarity_bound: Annotated[float, Bounds(below=1)] = -1.0
     """s_min of FedPref, for the mixture; 1 − 1e-9 leaves it out."""

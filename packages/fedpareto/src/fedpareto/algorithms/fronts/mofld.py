@@ -106,6 +106,7 @@ class MOFLD(Algorithm[MOFLDState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "server-led", "linearised objectives, offline metaheuristic", "arbitrary"
     )
+    exchanges: ClassVar[int] = 2
     waits: ClassVar[str] = "its search compares candidates that were trained for the same number of rounds"
     personalised: ClassVar[bool] = True
     ends_as_planned: ClassVar[bool] = True

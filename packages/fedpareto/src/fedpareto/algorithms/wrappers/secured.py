@@ -86,6 +86,7 @@ class Secured(Stateful[SecuredState[S]], Generic[S]):
 
     needs: ClassVar[Needs] = "all rows"
     """Each is masked."""
+    exchanges: ClassVar[int] = len(STEPS)
     waits: ClassVar[str] = "masks cancel among the clients of one round, so all of them are of the same one"
 
     def __post_init__(self) -> None:

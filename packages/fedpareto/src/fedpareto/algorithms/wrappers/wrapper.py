@@ -18,7 +18,7 @@ W = TypeVar("W", bound=State)
 OWN = (
     *("name", "taxonomy", "personalised", "method", "channel"),
     *("averages", "needs", "sums", "of_server", "requires", "reveals", "clusters_all", "finds_steps"),
-    *("ends_as_planned", "policy", "waits", "cost", "lanes", "reply_parts", "reply_limits", "reply_types"),
+    *("exchanges", "ends_as_planned", "policy", "waits", "cost", "lanes", "reply_parts", "reply_limits", "reply_types"),
     *("found", "describe", "refreshed", "shares", "neighbours"),
     *("private_state", "summand", "ring_noise", "personal", "anatomy", "model_parts"),
 )

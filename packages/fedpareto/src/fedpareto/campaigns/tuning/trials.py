@@ -23,11 +23,10 @@ from fedpareto.config.errors import QuorumLost, UserError, in_words
 from fedpareto.config.interrupts import Stopped
 from fedpareto.config.parameters import to_plain
 from fedpareto.contract.algorithm import State, overrides
-from fedpareto.contract.messages import Outcome, Parcels, Tasks
+from fedpareto.contract.messages import Outcome, Parcels, Tasks, traffic
 from fedpareto.contract.solutions import chosen_on
-from fedpareto.contract.traffic import traffic
-from fedpareto.engines.checks import enforce_quorum
 from fedpareto.engines.faults import Faults
+from fedpareto.engines.reply_checks import enforce_quorum
 from fedpareto.record.recording import by_split
 from fedpareto.runs import runner
 from fedpareto.runs.result import Result

@@ -1,10 +1,11 @@
-"""Checks of a reply before it reaches the algorithm."""
+"""Between the clients' work and the algorithm: attackers' forgeries, injected faults, and the check of every reply."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,12 +13,199 @@ from torch import Tensor
 
 from fedpareto.config.errors import QuorumLost, UserError
 from fedpareto.contract.algorithm import ABOVE_ZERO, Algorithm, Setting
-from fedpareto.contract.messages import FARTHEST, LARGEST, Failure, Message, Replies, Tasks, beginnings, places
+from fedpareto.contract.messages import (
+    FARTHEST,
+    LARGEST,
+    ByClient,
+    Evaluations,
+    Failure,
+    Message,
+    Outcome,
+    Replies,
+    Tasks,
+    beginnings,
+    places,
+    take_rows,
+    taken,
+)
 from fedpareto.contract.problem import Objective
+from fedpareto.engines.faults import DAMAGES, Faults, damaged, fates
+from fedpareto.engines.work import Work, in_order
 from fedpareto.moo import robust
+from fedpareto.tensors import rng
+from fedpareto.trust.attacks import Raid
 
 ROUNDING = 1e-3
 """By how much a mean of rounded numbers may lie outside an objective's range."""
+
+
+class Part(NamedTuple):
+    """What a chunk of some work came to."""
+
+    rows: np.ndarray
+    """The rows whose clients replied …"""
+    message: Message
+    """… with what, `[n, ...]` …"""
+    values: Tensor | None
+    """… and the trained models' objectives, where they were measured."""
+    sizes: np.ndarray
+    """Bytes of each reply, where they are coded; else empty."""
+
+
+@dataclass
+class Done:
+    """What came of some work, until replies are checked."""
+
+    work: Work
+    part: Part
+    """Its rows are in ascending order."""
+    failures: dict[int, Failure] = field(default_factory=dict)
+    """The others, by row."""
+
+    @classmethod
+    def of(cls, work: Work, parts: Sequence[Part], failures: dict[int, Failure]) -> Done:
+        """All chunks together."""
+        nothing = np.empty(0, dtype=np.int64)
+        if len(parts) < 2:
+            return cls(work, parts[0] if parts else Part(nothing, {}, None, nothing), failures)
+        rows = np.concatenate([one.rows for one in parts])
+        order = np.argsort(rows, kind="stable")
+        message = {name: in_order([one.message[name] for one in parts], order) for name in parts[0].message}
+        values = [one.values for one in parts if one.values is not None]
+        sizes = np.concatenate([one.sizes for one in parts])
+        measured = in_order(values, order) if values else None
+        return cls(work, Part(rows[order], message, measured, sizes[order] if len(sizes) else sizes), failures)
+
+
+@dataclass(frozen=True)
+class Screening:
+    """Which replies count, the same wherever clients work."""
+
+    algorithm: Algorithm[Any]
+    settings: Sequence[Setting]
+    dtype: torch.dtype
+    device: torch.device
+    faults: Faults = Faults()
+    raid: Raid | None = None
+
+    def awake(self, work: Work) -> tuple[np.ndarray, dict[int, Failure]]:
+        """The rows whose clients do any work, and the failures of the others."""
+        failures: dict[int, Failure] = {}
+        asleep = np.zeros(len(work), dtype=bool)
+        for is_asleep, reason in self._sleepers(work):
+            failures |= {row: failure(work, row, reason) for row in _where(is_asleep)}
+            asleep |= is_asleep
+        return (np.flatnonzero(~asleep) if failures else work.everything), failures
+
+    def _sleepers(self, work: Work) -> Iterator[tuple[np.ndarray, str]]:
+        """Which rows' clients do nothing, `[n]`, and why."""
+        if self.faults.happen:
+            yield fates(self.faults, self._addresses(work)).drops_out, "dropped out (injected fault)"
+        if self.raid is not None and self.raid.attack.kind == "seldom":
+            silent = np.zeros(len(work), dtype=bool)
+            for run, tasks, rows in work.parts():
+                assert isinstance(tasks, Tasks), "only tasks are answered"
+                silent[rows] = self.raid.silent(run, work.client[rows], tasks.round)
+            yield silent, "said nothing (it seldom replies)"
+
+    def outcomes(self, sent: Sequence[ByClient], done: Sequence[Done], measured: Sequence[bool]) -> list[Outcome]:
+        """One for each federation, from what was measured of its solutions and from all its work.
+
+        `measured`: whose trained models were measured.
+        """
+        found = [Outcome(Replies(_NOBODY), [], Evaluations(one)) for one in sent]
+        for one in done:
+            self._add(one, measured, found)
+        return found
+
+    def _add(self, done: Done, measured: Sequence[bool], found: list[Outcome]) -> None:
+        """Adds the replies to some work that count, and why the others do not."""
+        work, (rows, message, values, sizes), failures = done.work, done.part, dict(done.failures)
+        message = self._forged(work.only(rows), message)
+        setting = self.settings[work.runs[0]]
+        why = misfit(message, self.algorithm, setting, work.step, self.dtype, len(rows)) if len(rows) else None
+        if why is None:
+            refused = self._refused(work, rows, message)
+        else:
+            refused = dict.fromkeys(range(len(rows)), f"refused: {why}")
+        if refused:
+            failures |= {rows[place]: failure(work, rows[place], reason) for place, reason in refused.items()}
+            kept = np.setdiff1d(np.arange(len(rows)), list(refused))
+            rows, message = rows[kept], taken(message, kept)
+            values = None if values is None else take_rows(values, kept)
+            sizes = sizes[kept] if len(sizes) else sizes
+        good = work.only(rows)
+        run, client, lane = good.run, good.client, good.lane
+        for number in sorted(set(work.runs)):
+            rows = good.everything
+            if len(work.parcels) > 1 or not (client[1:] > client[:-1]).all():
+                rows = np.flatnonzero(run == number)
+                rows = rows[np.lexsort((client[rows], lane[rows]))]
+            coded = sizes[rows] if len(sizes) else sizes
+            tensors = message if len(rows) == len(client) and rows is good.everything else taken(message, rows)
+            replies = Replies(client[rows], tensors, work.step, lane[rows], good.round[rows], coded=coded)
+            known, trained = found[number], found[number].evaluations.trained
+            if values is not None and measured[number] and not len(trained):
+                trained = ByClient(client[rows], take_rows(values, rows))
+            found[number] = Outcome(
+                Replies.cat([known.replies, replies]) if len(known.replies) else replies,
+                [*known.failures, *(one for row, one in sorted(failures.items()) if work.run[row] == number)],
+                Evaluations(known.evaluations.sent, trained),
+            )
+
+    def _refused(self, work: Work, rows: np.ndarray, message: Message) -> dict[int, str]:
+        """By place among `rows`, why a reply does not count. The few that fail are looked at one by one."""
+        reasons: dict[int, str] = {}
+        passed = sound(message, self.algorithm)
+        suspects = [] if passed is None else _where(~passed)
+        for place in suspects:
+            why = self._refusal(work, rows[place], {name: tensor[place] for name, tensor in message.items()})
+            if why is not None:
+                reasons[place] = f"refused: {why}"
+        if not self.faults.happen:
+            return reasons
+        fate = fates(self.faults, self._addresses(work))
+        for place in _where(fate.damage[rows] > 0) if message else []:
+            broken = {name: tensor[place] for name, tensor in message.items()}
+            broken = damaged(broken, DAMAGES[fate.damage[rows[place]] - 1])
+            reasons[place] = f"refused: {self._refusal(work, rows[place], broken)} (injected fault)"
+        late = _where(fate.straggles[rows])
+        return reasons | dict.fromkeys(late, "answered after the round was over (injected straggler)")
+
+    def _refusal(self, work: Work, row: int, message: Message) -> str | None:
+        setting = self.settings[int(work.run[row])]
+        return refusal(message, self.algorithm, setting, work.step, self.dtype)
+
+    def _forged(self, work: Work, message: Message) -> Message:
+        """The replies, with those of attackers replaced: these may collude."""
+        if self.raid is None or not self.raid.forges or not message:
+            return message
+        addresses, parts = self._addresses(work), []
+        for run, tasks, rows in work.parts():
+            assert isinstance(tasks, Tasks), "only tasks are answered"
+            own = taken(message, rows)
+            lies = self.raid.lies(run, work.client[rows], tasks.round)
+            parts.append((rows, self.raid.forged(tasks.only(work.row[rows]), addresses[rows], own, lies)))
+        order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
+        return {name: in_order([part[name] for _, part in parts], order) for name in message}
+
+    def _addresses(self, work: Work) -> rng.Addresses:
+        return work.addresses([setting.seed for setting in self.settings], self.device)
+
+
+_NOBODY = np.empty(0, dtype=np.int64)
+
+
+def failure(work: Work, row: int, reason: str) -> Failure:
+    """Of the client in a row of some work."""
+    return Failure(int(work.client[row]), int(work.round[row]), reason, work.step, int(work.lane[row]))
+
+
+def _where(mask: np.ndarray) -> list[int]:
+    return np.flatnonzero(mask).tolist()
+
+
+# -- the check of a reply ------------------------------------------------------------------------------------------
 
 
 def sound(replies: Message, algorithm: Algorithm[Any]) -> np.ndarray | None:
