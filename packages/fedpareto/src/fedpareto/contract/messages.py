@@ -90,16 +90,18 @@ class Parcels(Mapping[int, Message]):
     @cached_property
     def size(self) -> int:
         """Bytes that each client gets."""
-        return size_of(self.shared) + _size_of_row(self.own)
+        return size_of(self.shared) + (_size_of_row(self.own) if self.own else 0)
 
     def stacked(self) -> Message:
         """All messages as one, `[n, ...]`; what is shared is not copied."""
-        shared = {name: tensor.expand(len(self), *tensor.shape) for name, tensor in self.shared.items()}
-        return {**shared, **self.own}
+        found, count = {}, len(self.clients)
+        for name, tensor in self.shared.items():
+            found[name] = tensor.expand(count, *tensor.shape)
+        return found | self.own
 
     def only(self: P, rows: np.ndarray) -> P:
         """For some of the clients, by their rows."""
-        if is_all(rows, len(self)):
+        if is_all(rows, len(self.clients)):
             return self
         stacks = {name: taken(stack, rows) for name in self.STACKS if (stack := getattr(self, name))}
         numbers = {name: values[rows] for name in self.NUMBERS if len(values := getattr(self, name))}
@@ -158,7 +160,9 @@ class Replies:
         object.__setattr__(self, "clients", clients)
         # A row of its own for each client, even if all sent back what they share: torch 2.13 takes a wrong median over
         # rows that are the same memory.
-        object.__setattr__(self, "tensors", {name: tensor.contiguous() for name, tensor in self.tensors.items()})
+        for name, tensor in self.tensors.items():
+            if not tensor.is_contiguous():
+                object.__setattr__(self, "tensors", {**self.tensors, name: tensor.contiguous()})
         for name in ("lanes", "rounds"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.zeros(len(clients), dtype=np.int64))
@@ -196,7 +200,7 @@ class Replies:
     @property
     def size(self) -> int:
         """Bytes of the tensors of each reply."""
-        return size_of(self.tensors) // len(self) if len(self) else 0
+        return size_of(self.tensors) // len(self.clients) if len(self.clients) else 0
 
     @property
     def sizes(self) -> np.ndarray:
@@ -343,7 +347,10 @@ class Outcome:
 
 def size_of(message: Message) -> int:
     """Bytes of a message's tensors."""
-    return sum(tensor.nbytes for tensor in message.values())
+    total = 0
+    for tensor in message.values():
+        total += tensor.nbytes
+    return total
 
 
 def _size_of_row(stack: Message) -> int:
@@ -424,6 +431,12 @@ def traffic(
         np.add.at(up, places(everyone, replies.clients), replies.sizes)
         np.add.at(down, graph.rows, up[graph.others])
         return Traffic(everyone, np.stack([down, graph.degrees * up]))
+    if len(tasks) == 1:
+        asked, back = len(tasks[0].clients), len(replies.clients)
+        both_ways = np.zeros((2, asked + back), dtype=np.int64)
+        both_ways[0, :asked] = tasks[0].size
+        both_ways[1, asked:] = replies.coded if len(replies.coded) else replies.size
+        return Traffic(np.concatenate([tasks[0].clients, replies.clients]), both_ways)
     clients = [*(some.clients for some in tasks), replies.clients]
     down = np.repeat([*(some.size if len(some) else 0 for some in tasks), 0], [len(one) for one in clients])
     up = np.zeros_like(down)
@@ -487,7 +500,9 @@ def take_rows(tensor: Tensor, rows: np.ndarray) -> Tensor:
 
 def is_all(rows: np.ndarray, count: int) -> bool:
     """Whether `rows` are 0 … count − 1."""
-    return len(rows) == count and (count == 0 or (bool(rows[0] == 0) and _is_range(rows)))
+    if len(rows) != count or not count:
+        return not count and not len(rows)
+    return bool(rows[0] == 0 and rows[-1] == count - 1) and (count < 3 or bool((rows[1:] > rows[:-1]).all()))
 
 
 def _is_range(rows: np.ndarray) -> bool:

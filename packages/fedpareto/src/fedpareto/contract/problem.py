@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -257,14 +258,16 @@ class SupervisedProblem(Problem):
     def score(self, clients: Stack, model: Tensor) -> Tensor:
         """`evaluate` on every split."""
         with torch.no_grad():
-            return torch.stack([self._score(clients, model, split) for split in clients.splits], dim=1)
+            found = []
+            for split in clients.splits:
+                found.append(self._score(clients, model, split))
+            return torch.stack(found, dim=1)
 
     def _score(self, clients: Stack, model: Tensor, split: str) -> Tensor:
         """On one split; only once, if all clients have the same model in the same memory, and the same rows."""
         if len(model) > 1 and model.stride(0) == 0 and clients.share(split):
             return self._score(clients.first, model[:1], split).expand(len(model), -1)
-        parameters = self.layout.unflatten(model)
-        return self.over_rows(lambda batch: self.evaluate(parameters, batch), clients, split)
+        return self.over_rows(partial(self.evaluate, self.layout.unflatten(model)), clients, split)
 
     def over_rows(self, measure: Callable[[Batch], Tensor], clients: Stack, split: str) -> Tensor:
         """`measure`, `[n, m]`, of all rows of a split; by slices where it is a mean over rows."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedpareto.contract.messages import Message
 from fedpareto.tensors import rng
 from fedpareto.tensors.replay import Recordings
-from fedpareto.tensors.rows import Batch, Rows, Splits
+from fedpareto.tensors.rows import Batch, Splits
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ class Stack:
     def share(self, split: str) -> bool:
         """Whether all of them hold the same rows of a split."""
         rows = self.splits[split]
-        return Rows({}, rows.starts[self.positions], rows.counts[self.positions]).are_shared
+        starts, counts = rows.starts[self.positions], rows.counts[self.positions]
+        return bool((starts == starts[0]).all() and (counts == counts[0]).all())
 
     def all_rows(self, split: str) -> Batch:
         """Every row of a split, padded to the longest client of the stack."""
@@ -100,7 +101,7 @@ class Stack:
 
     def slices(self, split: str, size: int) -> Iterator[Batch]:
         """The rows of a split, at most `size` of each client at a time; at least one slice."""
-        rows = self.splits[split]
+        rows, device = self.splits[split], self.preferences.device
         counts, starts = rows.counts[self.positions][:, None], rows.starts[self.positions][:, None]
         if len(counts) > 1 and self.share(split):
             yield from (batch.shared_by(len(self)) for batch in self.first.slices(split, size))
@@ -108,8 +109,8 @@ class Stack:
         for begin in range(0, max(counts.max(), 1), size):
             column = np.arange(begin, min(begin + size, max(counts.max(), 1)))
             real = column < counts
-            index = np.where(real, starts + column, 0)
-            yield rows.take(self.tensor(index), self.tensor(real).to(self.preferences.dtype))
+            index = torch.as_tensor(np.where(real, starts + column, 0), device=device)
+            yield rows.take(index, torch.as_tensor(real, device=device).to(self.preferences.dtype))
 
     def tensor(self, array: np.ndarray) -> Tensor:
         """An array on the stack's device."""

@@ -7,10 +7,11 @@ the same numbers, chosen where it is faster.
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -51,6 +52,7 @@ MEMORY = "learner."
 """Prefix of the names of learner state in a client's private state."""
 
 _NOTHING = np.empty(0, dtype=np.int64)
+_NO_CLIENT = ByClient.none()
 
 Letter = tuple[int, int, int, str, int]
 """A reply by its federation, client, lane, step and round."""
@@ -159,7 +161,7 @@ class LocalEngine:
 
         `enforce`: whether the quorum counts.
         """
-        measured = [solutions is not None for solutions in evaluate]
+        measured = list(map(partial(operator.is_not, None), evaluate))
         done: list[Done] = []
         with self.working():
             sent = self._sent(tasks, evaluate)
@@ -259,8 +261,11 @@ class LocalEngine:
         def measured(clients: Clients, message: Message) -> Tensor:
             return measure(clients, self.algorithm.personal(clients, message))
 
-        values = [ByClient.none() for _ in solutions]
-        for work in by_kind([[] if some is None else [some] for some in solutions]):
+        values = [_NO_CLIENT] * len(solutions)
+        parcels: list[Sequence[Parcels]] = []
+        for some in solutions:
+            parcels.append([] if some is None else [some])
+        for work in by_kind(parcels):
             found = self._over_work(work, measured)
             for run, parcel, rows in work.parts():
                 values[run] = ByClient(parcel.clients, take_rows(found, rows))
@@ -465,8 +470,12 @@ class LocalEngine:
     def working(self, threads: int | None = None) -> Iterator[None]:
         """The same, with matrix products in the chosen precision: for client steps, not for the server's."""
         alone = products_on_one_thread() if self.options.compiled else nullcontext()
-        with self.threads(threads), alone, products_in(self.options.precision, self.device):
+        with self.threads(threads), alone, self._products():
             yield
+
+    def _products(self) -> AbstractContextManager[None]:
+        is_usual = self.device.type == "cpu" and self.options.precision != "bfloat16"
+        return nullcontext() if is_usual else products_in(self.options.precision, self.device)
 
     def _choosing(self) -> Choosing:
         lanes, initial = self.algorithm.lanes, self.settings[0].initial

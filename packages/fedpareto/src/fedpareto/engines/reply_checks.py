@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,8 +89,15 @@ class Screening:
     faults: Faults = Faults()
     raid: Raid | None = None
 
+    @cached_property
+    def _are_faulty(self) -> bool:
+        """Whether clients drop out, are late or send something broken."""
+        return self.faults.happen
+
     def awake(self, work: Work) -> tuple[np.ndarray, dict[int, Failure]]:
         """The rows whose clients do any work, and the failures of the others."""
+        if not self._are_faulty and self.raid is None:
+            return work.everything, {}
         failures: dict[int, Failure] = {}
         asleep = np.zeros(len(work), dtype=bool)
         for is_asleep, reason in self._sleepers(work):
@@ -99,7 +107,7 @@ class Screening:
 
     def _sleepers(self, work: Work) -> Iterator[tuple[np.ndarray, str]]:
         """Which rows' clients do nothing, `[n]`, and why."""
-        if self.faults.happen:
+        if self._are_faulty:
             yield fates(self.faults, self._addresses(work)).drops_out, "dropped out (injected fault)"
         if self.raid is not None and self.raid.attack.kind == "seldom":
             silent = np.zeros(len(work), dtype=bool)
@@ -113,15 +121,19 @@ class Screening:
 
         `measured`: whose trained models were measured.
         """
-        found = [Outcome(Replies(_NOBODY), [], Evaluations(one)) for one in sent]
+        found: list[Outcome | None] = [None] * len(sent)
         for one in done:
-            self._add(one, measured, found)
-        return found
+            self._add(one, sent, measured, found)
+        outcomes = []
+        for run, outcome in enumerate(found):
+            outcomes.append(Outcome(Replies(_NOBODY), [], Evaluations(sent[run])) if outcome is None else outcome)
+        return outcomes
 
-    def _add(self, done: Done, measured: Sequence[bool], found: list[Outcome]) -> None:
+    def _add(self, done: Done, sent: Sequence[ByClient], measured: Sequence[bool], found: list[Outcome | None]) -> None:
         """Adds the replies to some work that count, and why the others do not."""
         work, (rows, message, values, sizes), failures = done.work, done.part, dict(done.failures)
-        message = self._forged(work.only(rows), message)
+        if self.raid is not None and self.raid.forges and message:
+            message = self._forged(self.raid, work.only(rows), message)
         setting = self.settings[work.runs[0]]
         why = misfit(message, self.algorithm, setting, work.step, self.dtype, len(rows)) if len(rows) else None
         if why is None:
@@ -137,21 +149,26 @@ class Screening:
         good = work.only(rows)
         run, client, lane = good.run, good.client, good.lane
         for number in sorted(set(work.runs)):
-            rows = good.everything
+            rows, tensors = good.everything, message
             if len(work.parcels) > 1 or not (client[1:] > client[:-1]).all():
                 rows = np.flatnonzero(run == number)
                 rows = rows[np.lexsort((client[rows], lane[rows]))]
+                tensors = taken(message, rows)
             coded = sizes[rows] if len(sizes) else sizes
-            tensors = message if len(rows) == len(client) and rows is good.everything else taken(message, rows)
             replies = Replies(client[rows], tensors, work.step, lane[rows], good.round[rows], coded=coded)
-            known, trained = found[number], found[number].evaluations.trained
-            if values is not None and measured[number] and not len(trained):
+            trained = None
+            if values is not None and measured[number]:
                 trained = ByClient(client[rows], take_rows(values, rows))
-            found[number] = Outcome(
-                Replies.cat([known.replies, replies]) if len(known.replies) else replies,
-                [*known.failures, *(one for row, one in sorted(failures.items()) if work.run[row] == number)],
-                Evaluations(known.evaluations.sent, trained),
-            )
+            failed = []
+            if failures:
+                failed = [one for row, one in sorted(failures.items()) if work.run[row] == number]
+            if (known := found[number]) is not None:
+                failed = [*known.failures, *failed]
+                replies = Replies.cat([known.replies, replies])
+                if len(known.evaluations.trained):
+                    trained = known.evaluations.trained
+            evaluations = Evaluations(sent[number]) if trained is None else Evaluations(sent[number], trained)
+            found[number] = Outcome(replies, failed, evaluations)
 
     def _refused(self, work: Work, rows: np.ndarray, message: Message) -> dict[int, str]:
         """By place among `rows`, why a reply does not count. The few that fail are looked at one by one."""
@@ -162,7 +179,7 @@ class Screening:
             why = self._refusal(work, rows[place], {name: tensor[place] for name, tensor in message.items()})
             if why is not None:
                 reasons[place] = f"refused: {why}"
-        if not self.faults.happen:
+        if not self._are_faulty:
             return reasons
         fate = fates(self.faults, self._addresses(work))
         for place in _where(fate.damage[rows] > 0) if message else []:
@@ -176,16 +193,14 @@ class Screening:
         setting = self.settings[int(work.run[row])]
         return refusal(message, self.algorithm, setting, work.step, self.dtype)
 
-    def _forged(self, work: Work, message: Message) -> Message:
+    def _forged(self, raid: Raid, work: Work, message: Message) -> Message:
         """The replies, with those of attackers replaced: these may collude."""
-        if self.raid is None or not self.raid.forges or not message:
-            return message
         addresses, parts = self._addresses(work), []
         for run, tasks, rows in work.parts():
             assert isinstance(tasks, Tasks), "only tasks are answered"
             own = taken(message, rows)
-            lies = self.raid.lies(run, work.client[rows], tasks.round)
-            parts.append((rows, self.raid.forged(tasks.only(work.row[rows]), addresses[rows], own, lies)))
+            lies = raid.lies(run, work.client[rows], tasks.round)
+            parts.append((rows, raid.forged(tasks.only(work.row[rows]), addresses[rows], own, lies)))
         order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
         return {name: in_order([part[name] for _, part in parts], order) for name in message}
 
@@ -213,25 +228,28 @@ def sound(replies: Message, algorithm: Algorithm[Any]) -> np.ndarray | None:
 
     Of healthy replies one number says so: a look at each would make a GPU wait.
     """
-    limits = {name: one for name, one in algorithm.reply_limits.items() if name in replies}
     if not replies:
         return None
-    found = [torch.aminmax(tensor) if name in limits else (tensor.sum(),) for name, tensor in replies.items()]
-    numbers = iter(torch.stack([number for some in found for number in some]).tolist())
-    ranges = (limits.get(name, (-math.inf, math.inf)) for name in replies)
-    if all(
-        math.isfinite(number) and least <= number <= most
-        for (least, most), some in zip(ranges, found, strict=True)
-        for number in (next(numbers) for _ in some)
-    ):
+    limits = algorithm.reply_limits
+    found: list[Tensor] = []
+    least: list[float] = []
+    most: list[float] = []
+    for name, tensor in replies.items():
+        numbers = torch.aminmax(tensor) if name in limits else (tensor.sum(),)
+        smallest, largest = limits.get(name, (-math.inf, math.inf))
+        found += numbers
+        least += [smallest] * len(numbers)
+        most += [largest] * len(numbers)
+    values = np.array(torch.stack(found).tolist())
+    if (np.isfinite(values) & (values >= least) & (values <= most)).all():
         return None
     passed = []
     for name, tensor in replies.items():
         rows = tensor.reshape(len(tensor), -1)
         passed.append(rows.sum(1).isfinite())
         if name in limits:
-            least, most = limits[name]
-            passed.append(((rows >= least) & (rows <= most)).all(1))
+            smallest, largest = limits[name]
+            passed.append(((rows >= smallest) & (rows <= largest)).all(1))
     rows_passed: np.ndarray = torch.stack(passed).all(0).cpu().numpy()
     return rows_passed
 

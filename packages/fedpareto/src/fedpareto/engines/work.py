@@ -121,13 +121,19 @@ def by_kind(parcels: Sequence[Sequence[Parcels]]) -> list[Work]:
                 some, runs = kinds.setdefault(_kind(one), ([], []))
                 some.append(one)
                 runs.append(run)
-    return [Work.of(*found) for found in kinds.values()]
+    works = []
+    for some, runs in kinds.values():
+        works.append(Work.of(some, runs))
+    return works
 
 
 def _kind(parcel: Parcels) -> Kind:
-    shapes = {name: tuple(tensor.shape) for name, tensor in parcel.shared.items()}
-    shapes |= {name: tuple(tensor.shape[1:]) for name, tensor in parcel.own.items()}
-    return parcel.step if isinstance(parcel, Tasks) else "", frozenset(shapes.items())
+    shapes = []
+    for name, tensor in parcel.shared.items():
+        shapes.append((name, tuple(tensor.shape)))
+    for name, tensor in parcel.own.items():
+        shapes.append((name, tuple(tensor.shape[1:])))
+    return parcel.step if isinstance(parcel, Tasks) else "", frozenset(shapes)
 
 
 def lane_of(parcel: Parcels) -> int:

@@ -122,14 +122,15 @@ class Descent:
             if self.decay is not None:
                 gradient += self.model * self.decay
             self.optimiser.step(gradient, active)
-            self._write(training, active)
+            if self.layout.buffers:
+                self._write(training, active)
             if self.gradient.counts_steps:
                 self.steps += 1
         return losses
 
     def _write(self, training: Training, active: Tensor | None) -> None:
         """The new statistics of active clients; no gradient has moved the old ones."""
-        if self.layout.buffers and not training.was_read:
+        if not training.was_read:
             raise UserError(
                 "the network keeps statistics of rows, but the problem's losses do not call it with batch.training: "
                 "they would stay as they are"

@@ -106,7 +106,12 @@ def leaves(layout: Layout, model: Tensor) -> dict[str, Tensor]:
 
 def flat_gradient(loss: Tensor, leaves: Mapping[str, Tensor], retain_graph: bool = False) -> Tensor:
     """The gradient of `loss` with respect to all leaves, `[n, d]`; 0 for buffers."""
-    weights = [leaf for leaf in leaves.values() if leaf.requires_grad]
+    weights = []
+    for leaf in leaves.values():
+        if leaf.requires_grad:
+            weights.append(leaf)
     found = iter(torch.autograd.grad(loss, weights, retain_graph=retain_graph, materialize_grads=True))
-    parts = (next(found) if leaf.requires_grad else torch.zeros_like(leaf) for leaf in leaves.values())
-    return torch.cat([part.flatten(1) for part in parts], dim=1)
+    parts = []
+    for leaf in leaves.values():
+        parts.append((next(found) if leaf.requires_grad else torch.zeros_like(leaf)).flatten(1))
+    return torch.cat(parts, dim=1)

@@ -42,7 +42,7 @@ class Outline:
         passes = -(-steps // per_epoch) if steps else np.full(len(counts), epochs)
         return cls(counts, starts, batch_size, own, int(passes.max(initial=1)))
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Of the client that takes the most."""
         return int(self.own_steps.max(initial=0))
@@ -53,7 +53,7 @@ class Outline:
         flags = tuple(self.everyone_full), tuple(self.someone_idle), self.is_in_step, self.is_even
         return self.steps, self.passes, self.longest, *flags
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """Rows of the largest client."""
         return int(self.counts.max(initial=1))
@@ -141,8 +141,11 @@ class Plan:
         at_once = max(1, GATHERED // max(1, of_a_step))
         for some in (index[first : first + at_once] for first in range(0, len(index), at_once)):
             columns = rows.take(some.flatten(0, 1), some, workspace=workspace).columns
-            by_step = [column.view(*some.shape, *column.shape[2:]).unbind() for column in columns.values()]
-            yield from (dict(zip(columns, parts, strict=True)) for parts in zip(*by_step, strict=True))
+            by_step = []
+            for column in columns.values():
+                by_step.append(column.view(*some.shape, *column.shape[2:]).unbind())
+            for parts in zip(*by_step, strict=True):
+                yield dict(zip(columns, parts, strict=True))
 
 
 def drawn(
@@ -176,7 +179,7 @@ def _in_steps(orders: Tensor, outline: Outline, tensors: Message) -> Tensor:
     if outline.is_in_step:
         empty = -outline.longest % batch
         return torch.nn.functional.pad(orders, (0, empty)).view(n, -1, batch)[:, : outline.steps]
-    step, place = (torch.arange(count, device=orders.device) for count in (outline.steps, batch))
+    step, place = torch.arange(outline.steps, device=orders.device), torch.arange(batch, device=orders.device)
     per_epoch = tensors["per_epoch"].unsqueeze(1)
     number = (step // per_epoch).clamp_max(outline.passes - 1)
     first = number * outline.longest + step % per_epoch * batch

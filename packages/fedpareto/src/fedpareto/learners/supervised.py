@@ -8,7 +8,7 @@ its optimiser state stay untouched.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import FunctionType
 from typing import Any, ClassVar, Literal
@@ -101,11 +101,19 @@ class Supervised(Learner):
         readout = problem.readout()
 
         def make(model: Tensor, given: Message) -> Gradient:
+            scalarise, is_tampered = SCALARISATIONS[self.scalarisation], SCALE in given
+
             def scalarised(losses: Tensor) -> Tensor:
-                return _tampered(self.scalarised(losses, given["weights"]), given)
+                found = scalarise(losses, given["weights"])
+                return _tampered(found, given) if is_tampered else found
 
             if readout is None:
-                return Autograd(problem.layout, model, lambda own, batch: scalarised(problem.losses(own, batch)))
+
+                def loss(own: Mapping[str, Tensor], batch: Batch) -> Tensor:
+                    found = scalarise(problem.losses(own, batch), given["weights"])
+                    return _tampered(found, given) if is_tampered else found
+
+                return Autograd(problem.layout, model, loss)
             if readout.slopes is None or watched or self.scalarisation != "linear":
                 losses_of = readout.losses
                 of_outputs = found_by_autograd(lambda *given: scalarised(losses_of(*given)))
@@ -188,7 +196,8 @@ class Supervised(Learner):
             losses = descent.step(batch, active)
             if watched:
                 watch.see(losses, batch.mask, plan.last_epoch[:, step])
-        given.update({name: kept[name] for name in given})
+        for name in given:
+            given[name] = kept[name]
         return descent.model, watch.means
 
     def _drawn(self, clients: Stack, outline: Outline, tensors: Message, purpose: str, dtype: torch.dtype) -> Plan:
@@ -334,7 +343,10 @@ def _falsified(clients: Stack) -> Message:
 
 
 def _clones(message: Message) -> Message:
-    return {name: tensor.clone() for name, tensor in message.items()}
+    found = {}
+    for name, tensor in message.items():
+        found[name] = tensor.clone()
+    return found
 
 
 def identity_of(loss: Loss) -> Hashable:

@@ -8,6 +8,7 @@ counts, ranges and sparsity are 0.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,6 +33,19 @@ def hypervolume(points: ArrayLike, reference: ArrayLike, maximise: Maximise = Fa
     sense = senses(maximise, m)
     corner = as_vector(reference, "reference point", m)
     return float(moocore.hypervolume(values * sense, ref=corner * sense))
+
+
+def volume(reference: ArrayLike, maximise: Sequence[bool]) -> Callable[[Array], float]:
+    """`hypervolume` for points that are known to be finite, with what is said of the objectives checked once."""
+    import moocore
+
+    sense = senses(maximise, len(maximise))
+    corner = as_vector(reference, "reference point", len(sense)) * sense
+
+    def measured(points: Array) -> float:
+        return float(moocore.hypervolume(points * sense, ref=corner))
+
+    return measured
 
 
 def igd(points: ArrayLike, known_front: ArrayLike, maximise: Maximise = False) -> float:

@@ -7,6 +7,7 @@ A preference always means importance: the larger a weight, the more that loss ma
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -16,7 +17,9 @@ from fedpareto.config.errors import UserError
 
 def linear(losses: Tensor, weights: Tensor) -> Tensor:
     """sum_j w_j l_j. Its minima lie on the convex hull of the front, whatever the weights."""
-    return _weighted(losses, weights, 0.0).sum(dim=-1)
+    if losses.shape[-1:] != weights.shape[-1:]:
+        _refuse(losses, weights)
+    return (weights * losses).sum(dim=-1)
 
 
 def tchebycheff(losses: Tensor, weights: Tensor, ideal: float | Tensor = 0.0) -> Tensor:
@@ -47,7 +50,11 @@ SCALARISATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _weighted(losses: Tensor, weights: Tensor, ideal: float | Tensor) -> Tensor:
-    # A single weight would silently broadcast over all losses.
     if losses.shape[-1:] != weights.shape[-1:]:
-        raise ValueError(f"losses {tuple(losses.shape)} and weights {tuple(weights.shape)} differ in objectives")
+        _refuse(losses, weights)
     return weights * (losses - ideal)
+
+
+def _refuse(losses: Tensor, weights: Tensor) -> NoReturn:
+    """A single weight would silently broadcast over all losses."""
+    raise ValueError(f"losses {tuple(losses.shape)} and weights {tuple(weights.shape)} differ in objectives")

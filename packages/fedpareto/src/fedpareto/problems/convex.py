@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -55,14 +56,14 @@ class Convex(SupervisedProblem):
         if self.rows < 3:
             raise UserError(f"rows is {self.rows}; at least 3 are needed")
 
-    @property
+    @cached_property
     def objectives(self) -> tuple[Objective, ...]:
         """½‖θ − c_j − δ_i‖²; no preference makes it worse than 1 at the optimum."""
         return tuple(
             Objective(f"distance {j + 1}", maximise=False, reference=1.1, lowest=0.0) for j in range(self.goals)
         )
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """The parameters in two layers, for layer-wise methods; there are no hidden units."""
         half = self.dimension // 2

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedpareto.contract.messages import ByClient, Failure, Ids, Outcome, Traffic, added_up, places
 from fedpareto.contract.problem import Problem
 from fedpareto.contract.solutions import held_out
-from fedpareto.moo.indicators import hypervolume
+from fedpareto.moo.indicators import volume
 from fedpareto.record import columns
 from fedpareto.record.columns import Columns
 from fedpareto.record.store import RunFolder
@@ -54,6 +54,8 @@ class Recorder:
         """When rows were last written."""
         source = columns.Nowhere() if folder is None else columns.InFile(folder.path / columns.FILE)
         self.columns = Columns(source, len(clients), tuple(splits), len(problem.objectives))
+        self._volume = volume(problem.reference, problem.maximise)
+        self._held_out = held_out(list(splits))
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -116,9 +118,11 @@ class Recorder:
         found = np.where(np.isfinite(found).all(axis=2, keepdims=True), found, np.nan)
         splits, row = self.columns.splits, entry.row
         entry.values[kind] = found, places(self.clients, values.clients)
-        row[kind] = {split: _means(found[:, i]) for i, split in enumerate(splits)}
+        means = row[kind] = {}
+        for i, split in enumerate(splits):
+            means[split] = _means(found[:, i])
         if row.get(HYPERVOLUMES[kind]) is None:
-            row[HYPERVOLUMES[kind]] = self.hypervolume(found[:, splits.index(held_out(list(splits)))])
+            row[HYPERVOLUMES[kind]] = self.hypervolume(found[:, splits.index(self._held_out)])
 
     def note_losses(self, entry: Entry, losses: ByClient) -> None:
         """Adds each client's training loss; from now on who replies is noted too."""
@@ -147,7 +151,7 @@ class Recorder:
     def hypervolume(self, points: np.ndarray) -> float:
         """Of the points `[k, m]` that are finite."""
         known = points[np.isfinite(points).all(axis=1)]
-        return hypervolume(known, self.problem.reference, maximise=self.problem.maximise) if len(known) else 0.0
+        return self._volume(known) if len(known) else 0.0
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -159,7 +163,7 @@ class Recorder:
         if self.folder is not None:
             self.folder.append("events.jsonl", events)
         is_due = len(self._waiting) >= TOGETHER or time.monotonic() > self._written + SOON
-        if is_due or events or any(entry.values for entry in entries):
+        if is_due or (self.folder is not None and (events or any(entry.values for entry in entries))):
             self.write()
 
     def write(self) -> None:
@@ -193,7 +197,7 @@ class Recorder:
 
     def means(self, entries: Sequence[Entry]) -> dict[str, float]:
         """By objective, over clients and seeds, of what was sent; nothing in a round without an evaluation."""
-        split = held_out(list(self.columns.splits))
+        split = self._held_out
         known = [found for entry in entries if (found := entry.row.get("sent", {}).get(split)) is not None]
         names = [objective.name for objective in self.problem.objectives]
         return dict(zip(names, np.mean(known, axis=0).tolist(), strict=True)) if known else {}

@@ -25,6 +25,8 @@ class Oversight:
         remembers = spec.defence.remembers
         self.standings = [Standing.unknown(setting.clients) if remembers else None for setting in settings]
         self._judges = [_judge(spec, setting) for setting in settings]
+        self.acts = spec.defence.rule != "none" or spec.measure_contribution
+        """Whether it looks at replies at all."""
 
     def askable(self, run: int, tasks: Sequence[Tasks]) -> Sequence[Tasks]:
         """The tasks without those of blocked clients; all of them, if nobody else would be asked."""

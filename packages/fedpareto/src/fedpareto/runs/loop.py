@@ -74,6 +74,9 @@ class Experiment:
         self.dispatch = Dispatch(spec, engine, settings)
         self.oversight = Oversight(spec, settings, self.recorder)
         self.tested = self._tested()
+        self._all = range(len(self.states))
+        self._is_followed = False
+        """Whether somebody wants to know of each round."""
         self._told: list[Replies | None] = [None] * len(self.states)
         """What the algorithm of each seed was told last."""
         self._watches = self._begin_watching()
@@ -96,12 +99,14 @@ class Experiment:
     def _going(self) -> list[int]:
         """The seeds, by index, that have a next round: they were not stopped early, and have simulated time left."""
         over = self.dispatch.over
-        return [run for run in self._unstopped() if run not in over] if over else self._unstopped()
+        if not over and not self._watches:
+            return list(self._all)
+        return [run for run in self._unstopped() if run not in over]
 
     def _unstopped(self) -> list[int]:
         """The seeds, by index, that were not stopped early."""
         if not self._watches:
-            return list(range(len(self.states)))
+            return list(self._all)
         return [run for run, watch in enumerate(self._watches) if not watch.stopped]
 
     def _is_over(self) -> bool:
@@ -120,6 +125,7 @@ class Experiment:
         """
         file = StopFile(self.folder.path if self.folder else None)
         others = Callbacks(callbacks, self)
+        self._is_followed = bool(others) or on_round is not None
         how: Ending = "failed"
         result: Result | None = None
         try:
@@ -174,7 +180,7 @@ class Experiment:
         start, before = time.perf_counter(), self.round
         algorithm = self.spec.algorithm
         going = self._going()
-        entries = {}
+        entries: dict[int, Entry] = {}
         for run in going:
             entries[run] = self._begun(run, before)
         events: list[dict[str, Any]] = []
@@ -193,7 +199,8 @@ class Experiment:
             # 1. Tasks of every seed; one whose round took fewer exchanges waits for the others.
             tasks: list[Sequence[Tasks]] = [[] for _ in self.states]
             for run in unfinished:
-                tasks[run] = self.oversight.askable(run, algorithm.ask(self.states[run]))
+                asked = algorithm.ask(self.states[run])
+                tasks[run] = self.oversight.askable(run, asked) if self.oversight.acts else asked
             # 2. Clients work. The trained model is measured in the exchange that trains it, not always the first.
             measured = self._measured(first, before)
             try:
@@ -209,7 +216,8 @@ class Experiment:
                     continue
                 for failure in outcome.failures:
                     events.append(self._event(run, failure))
-                self._told[run] = replies = self.oversight.told(run, entries[run], outcome)
+                replies = self.oversight.told(run, entries[run], outcome) if self.oversight.acts else outcome.replies
+                self._told[run] = replies
                 self.states[run] = algorithm.tell(self.states[run], replies)
             if self.engine.remote:
                 events += self._heal()
@@ -242,7 +250,7 @@ class Experiment:
                 self.checkpoint()
         if self.engine.not_recorded:
             self._tell_what_is_not_recorded()
-        if not going:
+        if not going or not self._is_followed:
             return None
         hypervolume, means = self.recorder.mean_hypervolume(done), self.recorder.means(done)
         return Progress(

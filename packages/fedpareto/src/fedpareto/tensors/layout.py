@@ -139,10 +139,16 @@ class Layout:
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Views by name: `[..., d]` gives `{name: [..., *shape]}` without a copy."""
-        return {
-            name: flat[..., place].reshape((*flat.shape[:-1], *shape))
-            for (name, place), shape in zip(self.slices.items(), self.shapes, strict=True)
-        }
+        ahead, found = flat.shape[:-1], {}
+        for name, begin, length, shape in self._places:
+            found[name] = flat.narrow(-1, begin, length).reshape((*ahead, *shape))
+        return found
+
+    @cached_property
+    def _places(self) -> list[tuple[str, int, int, tuple[int, ...]]]:
+        """Of each tensor its name, where it begins, its length and its shape."""
+        each = zip(self.names, self.shapes, strict=True)
+        return [(name, self.slices[name].start, math.prod(shape), shape) for name, shape in each]
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The inverse of `unflatten` for a single model."""

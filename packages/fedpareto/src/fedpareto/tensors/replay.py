@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
@@ -77,7 +78,7 @@ class Recordings:
     def again(self, of: tuple[object, ...], make: Callable[[], T]) -> T:
         """What was made last, if it was made of these very objects; else it is made now."""
         known, made = self.last
-        if len(known) != len(of) or any(one is not other for one, other in zip(known, of, strict=True)):
+        if len(known) != len(of) or any(map(operator.is_not, known, of)):
             made = make()
             self.last = of, made
         found: T = made

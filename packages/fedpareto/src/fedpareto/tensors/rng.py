@@ -155,17 +155,23 @@ class Addresses:
         first = start.div(4, rounding_mode="floor") if isinstance(start, Tensor) else start // 4
         block = torch.arange(blocks, device=device) + first
         # Filled on the device: a CUDA graph cannot hold a copy from the host.
-        codes = torch.cat([block.new_full((1,), zlib.crc32(purpose.encode())) for purpose in purposes]).view(1, -1, 1)
-        columns = [getattr(self, name).view(-1, 1, 1) for name in _FIELDS]
+        codes = block.new_empty((1, len(purposes), 1))
+        for place, purpose in enumerate(purposes):
+            codes[:, place].fill_(zlib.crc32(purpose.encode()))
+        columns = [self.seed, self.client, self.round, self.lane]
+        for place, column in enumerate(columns):
+            columns[place] = column.view(-1, 1, 1)
         if device.type != "cpu":
             return torch.stack(_drawn(columns, codes, block), dim=-1).flatten(-2)[..., :count]
         # NumPy starts its loops sooner than torch.
         words = np.empty((len(self), len(purposes), blocks, 4), dtype=np.int64)
-        arrays, codes_, block_ = [column.numpy() for column in columns], codes.numpy(), block.numpy()
+        seed, client, round_, lane = columns[0].numpy(), columns[1].numpy(), columns[2].numpy(), columns[3].numpy()
+        codes_, block_ = codes.numpy(), block.numpy()
         rows_at_once = max(1, _IN_CACHE // max(1, len(purposes) * blocks))
-        for i in range(0, len(self), rows_at_once):
+        for i in range(0, len(words), rows_at_once):
             rows = slice(i, i + rows_at_once)
-            for place, word in enumerate(_drawn([array[rows] for array in arrays], codes_, block_)):
+            some = seed[rows], client[rows], round_[rows], lane[rows]
+            for place, word in enumerate(_drawn(some, codes_, block_)):
                 words[rows, ..., place] = word
         return torch.from_numpy(words).flatten(-2)[..., :count]
 
@@ -205,18 +211,15 @@ def philox(counter: Sequence[Words], key: Sequence[Words]) -> tuple[Words, Words
         return _philox_of_tensors(counter, key)
     a, b, c, d = counter
     # What is small stays small for as long as it can.
-    for first, second in zip(*(_each_round(one, step) for one, step in zip(key, WEYL, strict=True)), strict=True):
+    firsts, seconds = _each_round(key[0], WEYL[0]), _each_round(key[1], WEYL[1])
+    for first, second in zip(firsts, seconds, strict=True):
         # 64-bit products wrap around alike everywhere. `b` and `d` are only read by ^, so the mask comes after it.
         left, right = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
-        a, c = _mixed(right, b ^ first), _mixed(left, d ^ second)
+        a, c = (right >> 32) ^ (b ^ first), (left >> 32) ^ (d ^ second)
+        a &= _MASK
+        c &= _MASK
         b, d = right, left
     return a, b & _MASK, c, d & _MASK
-
-
-def _mixed(product: Words, other: Words) -> Words:
-    mixed: Words = (product >> 32) ^ other
-    mixed &= _MASK
-    return mixed
 
 
 def _philox_of_tensors(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
