@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedpareto.contract.registry import make_algorithm as make_algorithm
     from fedpareto.contract.solutions import SolutionSet as SolutionSet
     from fedpareto.engines.local import LocalEngine as LocalEngine
+    from fedpareto.runs.callbacks import Callback as Callback
     from fedpareto.runs.result import Result as Result
 
 from fedpareto.config.version import VERSION as __version__
@@ -42,10 +43,12 @@ _HOMES = {
     "SolutionSet": "fedpareto.contract.solutions",
     "LocalEngine": "fedpareto.engines.local",
     "UserError": "fedpareto.config.errors",
+    "Callback": "fedpareto.runs.callbacks",
     "Result": "fedpareto.runs.result",
 }
 
 __all__ = [
+    "Callback",
     "Federation",
     "LocalEngine",
     "Result",

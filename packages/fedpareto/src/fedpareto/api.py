@@ -24,6 +24,7 @@ from fedpareto.contract.problem import Problem
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.fairness.sources import keep_frame
 from fedpareto.runs import runner
+from fedpareto.runs.callbacks import Callback
 from fedpareto.runs.progress import OnRound, tallied
 from fedpareto.runs.result import Result
 from fedpareto.spec.draft import Draft
@@ -38,6 +39,7 @@ def run(
     out: str | Path | None = None,
     on_round: OnRound | None = None,
     log_to: str | Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
     **keys: Any,
 ) -> Result:
     """Runs one algorithm on one problem and returns the solutions of every client.
@@ -46,7 +48,8 @@ def run(
     spec is an argument: `rounds=30`, `seeds=3`. A section is a mapping of parameters, `learner={"lr": 0.1}`,
     `engine={"device": "cuda"}`, `faults={"dropout": 0.3}`; a word, `privacy="local"`, `policy="buffered"`; or an object
     of its class. With `out`, everything is kept in that folder and can be resumed;
-    `log_to` are other tools that follow the run ("tensorboard", "mlflow:URI").
+    `log_to` are other tools that follow the run ("tensorboard", "mlflow:URI"); `callbacks` are your own objects that do
+    so, and may end it (see Callback).
 
         result = fedpareto.run("convex", "fedpref", clients=20, preferences="equidistant")
     """
@@ -55,7 +58,9 @@ def run(
     consent.name_all({name: value for name, value in draft.values.items() if name in ("problem", "engine")})
     if isinstance(problem, Problem):
         consent.name_all(vars(problem))
-    return runner.start(draft.finish(), None if out is None else Path(out), on_round, log_to=log_to)
+    return runner.start(
+        draft.finish(), None if out is None else Path(out), on_round, log_to=log_to, callbacks=callbacks
+    )
 
 
 def _with_keys() -> None:
@@ -153,15 +158,21 @@ def table(
 
 @extras.named()
 def resume(
-    folder: str | Path, on_round: OnRound | None = None, *, frame: Any = None, log_to: str | Sequence[str] = ()
+    folder: str | Path,
+    on_round: OnRound | None = None,
+    *,
+    frame: Any = None,
+    log_to: str | Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Result | None:
     """Continues a run that was stopped or killed, bit for bit; None if it was finished already.
 
-    A run on a DataFrame needs the same `frame` again, unless this process still has it. `log_to`: see run.
+    A run on a DataFrame needs the same `frame` again, unless this process still has it. `log_to` and `callbacks` are
+    those of `run`.
     """
     if frame is not None:
         keep_frame(frame)
-    return runner.resume(Path(folder), on_round, log_to=log_to)
+    return runner.resume(Path(folder), on_round, log_to=log_to, callbacks=callbacks)
 
 
 @extras.named()

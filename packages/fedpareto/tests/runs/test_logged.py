@@ -267,7 +267,7 @@ def test_a_log_that_fails_warns_once_and_the_run_goes_on(caplog: pytest.LogCaptu
     spec = spec_of()
     fragile = Fragile(logged.About("run", "convex", SEEDS, {}), last=1)
     with backends.opened(spec) as engine:
-        result = logged.run(Experiment(spec, engine), [fragile])
+        result = Experiment(spec, engine).run(callbacks=[logged.Teller([fragile])])
     assert len(result.history) == len(SEEDS) * 5
     assert fragile.seen == [0, 0, 1, 1]
     (message,) = [record.getMessage() for record in caplog.records]

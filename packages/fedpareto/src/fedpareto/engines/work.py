@@ -64,7 +64,7 @@ class Work:
         """All its rows."""
         return np.arange(len(self))
 
-    @property
+    @cached_property
     def step(self) -> str:
         """The client step; measuring is none."""
         first = self.parcels[0]

@@ -137,9 +137,12 @@ class Plan:
     def _gathered(self, rows: Rows, workspace: Workspace | None) -> Iterator[dict[str, Tensor]]:
         """The columns of each minibatch. Several are copied at once: a copy of few rows is as dear as its call."""
         index = self.index.transpose(0, 1)
-        of_a_step = index[0].numel() * sum(one[:1].numel() * one.element_size() for one in rows.columns.values())
+        of_a_step = 0
+        for column in rows.columns.values():
+            of_a_step += index[0].numel() * column[:1].numel() * column.element_size()
         at_once = max(1, GATHERED // max(1, of_a_step))
-        for some in (index[first : first + at_once] for first in range(0, len(index), at_once)):
+        for first in range(0, len(index), at_once):
+            some = index[first : first + at_once]
             columns = rows.take(some.flatten(0, 1), some, workspace=workspace).columns
             by_step = []
             for column in columns.values():

@@ -53,11 +53,11 @@ class BoxSimplex:
         first, last = 0, len(kinks) - 1
         while last - first > 1:
             middle = (first + last) // 2
-            if self._clipped(v - kinks[middle]).sum() >= 1:
+            if np.minimum(np.maximum(v - kinks[middle], self.low), self.high).sum() >= 1:
                 first = middle
             else:
                 last = middle
-        left, right = (self._clipped(v - kinks[place]) for place in (first, last))
+        left, right = self._clipped(v - kinks[first]), self._clipped(v - kinks[last])
         fall = left.sum() - right.sum()
         share = min(max((left.sum() - 1) / fall, 0.0), 1.0) if fall > 0 else 0.0
         return left + share * (right - left)

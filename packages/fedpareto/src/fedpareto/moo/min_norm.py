@@ -37,7 +37,10 @@ def projected_gradient(gram: ArrayLike, start: ArrayLike, steps: int, step_size:
     """λ after `steps` of λ ← Π(λ − step_size·Kλ) on the normalised K, from `start` (FedCMOO's weights)."""
     scaled, weights = normalised(gram), project_to_simplex(start)
     for _ in range(steps):
-        weights = project_to_simplex(weights - step_size * (scaled @ weights))
+        v = weights - step_size * (scaled @ weights)
+        v -= v.max()
+        inside = v - (v.sum() - 1) / len(v)
+        weights = inside if inside.min() >= 0 else project_to_simplex(v)
     return weights
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
@@ -60,9 +60,14 @@ class Run:
         return self._experiment.round
 
     @property
-    def history(self) -> Sequence[Mapping[str, object]]:
+    def history(self) -> Sequence[Mapping[str, Any]]:
         """The rows of all rounds so far, as `metrics.jsonl` has them."""
         return self._experiment.recorder.history
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """The parts of the data on which objectives are measured, by name."""
+        return self._experiment.recorder.columns.splits
 
     def models(self, seed: int = 0) -> Mapping[int, Tensor]:
         """By client, the models `[d]` that clients of a seed, by its place among the seeds, would use now.

@@ -10,17 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fedpareto.config import plugins
 from fedpareto.config.errors import UserError
-from fedpareto.config.interrupts import Stopped
 from fedpareto.contract.problem import Objective
 from fedpareto.moo import preferences
 from fedpareto.record import columns
 from fedpareto.record.recording import HYPERVOLUMES
-from fedpareto.runs.loop import Experiment
-from fedpareto.runs.progress import OnRound, Progress
+from fedpareto.runs.callbacks import Callback, Ending, Run
 from fedpareto.runs.result import Result
 from fedpareto.spec.spec import Spec
 
@@ -36,7 +34,6 @@ WITHHELD = ("problem.file", "problem.sql", "problem.query", "engine.address")
 Row = Mapping[str, Any]
 """A line of metrics.jsonl."""
 Plain = str | int | float | bool
-Ending = Literal["finished", "stopped", "failed"]
 
 
 @dataclass(frozen=True)
@@ -81,10 +78,14 @@ class Log(ABC):
         """Nothing more will come."""
 
 
-def opened(log_to: str | Sequence[str], spec: Spec, folder: Path | None) -> list[Log]:
-    """The tools of these words, each `NAME` or `NAME:WHERE`; UserError if one is unknown or not installed."""
+def opened(log_to: str | Sequence[str], spec: Spec, folder: Path | None) -> list[Teller]:
+    """What tells the tools of these words, each `NAME` or `NAME:WHERE`, of a run; nothing without words.
+
+    UserError if one is unknown or not installed.
+    """
     words = [log_to] if isinstance(log_to, str) else log_to
-    return [_opened(word, _about(spec, folder)) for word in words]
+    logs = [_opened(word, _about(spec, folder)) for word in words]
+    return [Teller(logs)] if logs else []
 
 
 def _opened(word: str, about: About) -> Log:
@@ -96,44 +97,20 @@ def _opened(word: str, about: About) -> Log:
     raise UserError(f"a run cannot be logged to '{word}'; it is {tools}, alone or as NAME:WHERE")
 
 
-def run(
-    experiment: Experiment,
-    logs: Sequence[Log],
-    on_round: OnRound | None = None,
-    stop: Callable[[], bool] = lambda: False,
-) -> Result:
-    """Experiment.run, with all of it told to the logs."""
-    if not logs:
-        return experiment.run(on_round, stop)
-    teller = Teller(experiment, logs)
-
-    def told(now: Progress) -> None:
-        teller.tell()
-        if on_round is not None:
-            on_round(now)
-
-    try:
-        result = experiment.run(told, stop)
-    except BaseException as problem:
-        teller.end("stopped" if isinstance(problem, Stopped | KeyboardInterrupt) else "failed")
-        raise
-    teller.tell()
-    teller.finish(result)
-    return result
-
-
-class Teller:
+class Teller(Callback):
     """Tells logs what a run records. A log that fails is left alone from then on: a run never ends for its sake."""
 
-    def __init__(self, experiment: Experiment, logs: Sequence[Log]) -> None:
-        self.experiment, self.logs, self._told = experiment, list(logs), 0
+    def __init__(self, logs: Sequence[Log]) -> None:
+        self.logs, self._told = list(logs), 0
+
+    def on_begin(self, run: Run) -> None:
         self._each(lambda log: log.begin())
 
-    def tell(self) -> None:
+    def on_round(self, run: Run) -> None:
         """What was recorded since the last time; at first all of it, of a run that goes on."""
-        history = self.experiment.recorder.history
+        history = run.history
         new, self._told = history[self._told :], len(history)
-        splits, objectives = self.experiment.recorder.columns.splits, self.experiment.spec.problem.objectives
+        splits, objectives = run.splits, run.spec.problem.objectives
         rows = [
             (row["seed"], row["round"], row.get("at", time.time()), figures_of(row, splits, objectives)) for row in new
         ]
@@ -145,8 +122,14 @@ class Teller:
 
         self._each(all_of_it)
 
-    def finish(self, result: Result) -> None:
+    def on_end(self, run: Run, how: Ending, result: Result | None) -> None:
         """The indicators of each seed's solutions. No picture of them: every dot in it would be a client's."""
+        if result is not None:
+            self.on_round(run)
+            self._finish(result)
+        self._each(lambda log: log.end(how))
+
+    def _finish(self, result: Result) -> None:
         last = [
             (seed, kept, _finite(solutions.indicators()))
             for seed, kept, solutions in zip(result.spec.seeds, result.kept, result.solutions, strict=True)
@@ -157,11 +140,6 @@ class Teller:
                 log.final(*one)
 
         self._each(all_of_them)
-        self.end("finished")
-
-    def end(self, how: Ending) -> None:
-        """However it ended."""
-        self._each(lambda log: log.end(how))
 
     def _each(self, act: Callable[[Log], None]) -> None:
         for one in list(self.logs):

@@ -93,6 +93,8 @@ class Experiment:
     @property
     def round(self) -> int:
         """Rounds completed by all active seeds; if none is active, those of the one that ran longest."""
+        if len(self.states) == 1:
+            return self.states[0].round
         going = [self.states[run].round for run in self._going()]
         return min(going) if going else max(state.round for state in self.states)
 

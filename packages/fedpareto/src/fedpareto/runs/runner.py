@@ -9,6 +9,7 @@ from pathlib import Path
 from fedpareto.config.errors import UserError
 from fedpareto.record.store import RunFolder, describe
 from fedpareto.runs import logged, resuming
+from fedpareto.runs.callbacks import Callback
 from fedpareto.runs.loop import Experiment, Observe, nothing_more
 from fedpareto.runs.progress import OnBegin, OnRound, Shown, ShownNowhere
 from fedpareto.runs.result import Result
@@ -26,18 +27,19 @@ def start(
     observe: Observe = nothing_more,
     keep_models: bool = True,
     log_to: str | Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
-    """A new run; with `out` everything is kept in that folder, and `log_to` are other tools that follow it.
+    """A new run; with `out` everything is kept in that folder; `log_to` and `callbacks` follow it.
 
     Without `keep_models` the clients' models are neither saved nor returned: many clients that share one network would
     have many copies of it.
     """
     # Before anything is read, measured or written: here an algorithm refuses problems that it cannot handle.
     spec.algorithm.begin(first_setting(spec))
-    logs = logged.opened(log_to, spec, out)
+    others = [*callbacks, *logged.opened(log_to, spec, out)]
     if out is None:
         with backends.opened(spec) as engine:
-            return logged.run(Experiment(spec, engine, None, observe, keep_models), logs, on_round, stop)
+            return Experiment(spec, engine, None, observe, keep_models).run(on_round, stop, others)
     with RunFolder.create(out, spec) as folder, ExitStack() as stack:
         try:
             experiment = _in_folder(spec, folder, stack, observe, keep_models)
@@ -45,7 +47,7 @@ def start(
             folder.discard()
             raise
         on_begin(experiment.round)
-        return logged.run(experiment, logs, on_round, stop)
+        return experiment.run(on_round, stop, others)
 
 
 def resume(
@@ -57,21 +59,22 @@ def resume(
     observe: Observe = nothing_more,
     keep_models: bool = True,
     log_to: str | Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Result | None:
     """Continues a run from its last checkpoint, bit for bit; None if it was finished already.
 
     With `spec`, under that one, which may differ from the run's own in what is `resuming.CHANGEABLE`.
-    `keep_models` and `log_to`: see start.
+    `keep_models`, `log_to` and `callbacks`: see start.
     """
     with RunFolder.open(path) as folder, ExitStack() as stack:
         if (folder.read_json("status.json") or {}).get("status") == "finished":
             return None
         before = folder.spec()
-        logs = logged.opened(log_to, spec or before, path)
+        others = [*callbacks, *logged.opened(log_to, spec or before, path)]
         experiment = _in_folder(spec or before, folder, stack, observe, keep_models)
         resuming.note_changes(folder, experiment.round, before, experiment.spec)
         on_begin(experiment.round)
-        return logged.run(experiment, logs, on_round, stop)
+        return experiment.run(on_round, stop, others)
 
 
 def ensure(

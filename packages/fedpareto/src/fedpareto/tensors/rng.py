@@ -119,7 +119,7 @@ class Addresses:
         From a client's `count` on, the remaining places follow in their own order. `compiled`: the same by machine code
         on a CPU, see `order_kernels`.
         """
-        purposes = tuple(f"{purpose} {number}" for number in range(passes))
+        purposes = tuple([f"{purpose} {number}" for number in range(passes)])
         if compiled:
             keys = self._compiled_keys(purposes, counts, longest)
             return _sorted(keys).bitwise_and_(2**30 - 1)
