@@ -96,3 +96,35 @@ def test_noise_for_privacy_is_not_in_the_local_model_and_the_choice_costs_none()
     alone = models("local")
     is_alone = [np.array_equal(mine, own) for mine, own in zip(kept(done, OWN), alone, strict=True)]
     assert sum(is_alone) > CLIENTS // 2, "a model full of noise is no temptation"
+
+
+@dataclass(frozen=True)
+class Coarse(Validated):
+    """Objectives that are reported in halves: many models are worth the same."""
+
+    name: ClassVar[str] = "coarse"
+
+    def evaluate(self, parameters, batch):
+        return (2 * super().evaluate(parameters, batch)).round() / 2
+
+
+def test_of_models_that_are_worth_the_same_the_one_with_the_least_loss_is_kept():
+    def found(name, rounds=ROUNDS):
+        done = trial(make_algorithm(name), problem, rounds=rounds).models
+        return np.stack([done[client].numpy() for client in range(CLIENTS)])
+
+    problem, ties = Coarse(heterogeneity=1.0), 0
+    safe, own, sent, tuned = found("fedavg+safe"), found("local"), found("fedavg", ROUNDS - 1), found("fedavg+ft")
+    preferences = Federation.create(problem, CLIENTS, SEED, "dirichlet").preferences
+    splits = problem.data(CLIENTS, SEED)
+    for i in range(CLIENTS):
+        rows = splits["train" if i == WITHOUT else "validation"].of_client(i)["centres"].double().numpy()
+        models = [own[i], sent[i], tuned[i]]
+        models += [(1 - share) * own[i] + share * other[i] for other in (sent, tuned) for share in SHARES]
+        losses = [0.5 * ((model - rows.mean(0)) ** 2).sum(1) for model in models]
+        worth = np.array([-preferences[i] @ (np.round(2 * loss) / 2) for loss in losses])
+        tied = np.flatnonzero(worth >= worth.max() - 1e-6)
+        wanted = min(tied, key=lambda k: preferences[i] @ losses[k])
+        assert np.abs(safe[i] - models[wanted]).max() <= 1e-12
+        ties += wanted != tied[0]
+    assert ties, "a case in which the first of them is always the best would show little"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedpareto.record.reading import load
 from fedpareto.record.run_record import Record
-from fedpareto.report.comparison import comparison, marked_cells
+from fedpareto.report.comparison import _differences, comparison, marked_cells
 from fedpareto.report.table import Column
 
 
@@ -275,3 +275,10 @@ def test_the_differences_below_the_table_are_paired_and_have_an_interval(records
         half = 4.302653 * difference.std(ddof=1) / np.sqrt(3)  # Student's t with two degrees of freedom
         ends = f"({difference.mean() - half:.4f} to {difference.mean() + half:.4f})".replace("-", "−")
         assert f"{label} {difference.mean():.4f} {ends}".replace(" -", " −") in note
+
+
+def test_differences_are_to_the_smallest_mean_where_less_is_better(records):
+    values = [record.indicator("hypervolume") for record in records]
+    smallest = records[int(np.argmin([v.mean() for v in values]))].label
+    (note,) = _differences(records, Column("regret", "regret", -1), values)
+    assert note.startswith(f"Difference in regret to {smallest}, paired")
