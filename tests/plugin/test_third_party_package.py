@@ -124,6 +124,17 @@ def test_its_engine_codec_and_report_run(environment, tmp_path):
     assert any(line.startswith("0 2 ") for line in lines)
 
 
+def test_its_callback_is_listed_and_ends_a_run(environment, tmp_path):
+    given = ("run", "fedavg", "--problem", "convex", "--clients", "3", "--rounds", "9", "--out", tmp_path / "run")
+    unknown = run([sys.executable, "-m", "fedpareto", *given, "--log-to", "untl:2"], env=environment)
+    assert "it is lines or mlflow or tensorboard or until" in unknown.stderr
+    done = run([sys.executable, "-m", "fedpareto", *given, "--log-to", "until:2"], env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "the callback Until ends the run after round 2 of 9" in done.stderr
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert (status["status"], status["round"]) == ("finished", 2)
+
+
 def test_it_passes_the_conformance_suite(environment):
     code = (
         "from fedpareto.testing import check_algorithm, check_problem\n"

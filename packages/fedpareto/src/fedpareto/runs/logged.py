@@ -25,7 +25,7 @@ from fedpareto.spec.spec import Spec
 log = logging.getLogger("fedpareto.run")
 
 GROUP = "fedpareto.reports"
-"""The entry points by which packages offer tools that runs are reported to: subclasses of Log, by name."""
+"""The entry points by which packages offer tools that runs are reported to, by name: subclasses of Log or Callback."""
 NO_FIGURES = ("seed", "round", "at", columns.KEY)
 """Keys of a row whose number is a place or a time."""
 WITHHELD = ("problem.file", "problem.sql", "problem.query", "engine.address")
@@ -78,20 +78,22 @@ class Log(ABC):
         """Nothing more will come."""
 
 
-def opened(log_to: str | Sequence[str], spec: Spec, folder: Path | None) -> list[Teller]:
-    """What tells the tools of these words, each `NAME` or `NAME:WHERE`, of a run; nothing without words.
+def opened(log_to: str | Sequence[str], spec: Spec, folder: Path | None) -> list[Callback]:
+    """The callbacks of these words, each `NAME` or `NAME:WHERE`: one tells all logs of the run.
 
     UserError if one is unknown or not installed.
     """
     words = [log_to] if isinstance(log_to, str) else log_to
-    logs = [_opened(word, _about(spec, folder)) for word in words]
-    return [Teller(logs)] if logs else []
+    tools = [_opened(word, _about(spec, folder)) for word in words]
+    logs = [tool for tool in tools if isinstance(tool, Log)]
+    found = [tool for tool in tools if isinstance(tool, Callback)]
+    return [*found, Teller(logs)] if logs else found
 
 
-def _opened(word: str, about: About) -> Log:
+def _opened(word: str, about: About) -> Log | Callback:
     name, _, where = word.partition(":")
     for point in entry_points(group=GROUP, name=name):
-        tool: Log = plugins.loaded(point)(about, where)
+        tool: Log | Callback = plugins.loaded(point)(about, where)
         return tool
     tools = " or ".join(sorted(point.name for point in entry_points(group=GROUP)))
     raise UserError(f"a run cannot be logged to '{word}'; it is {tools}, alone or as NAME:WHERE")

@@ -16,6 +16,7 @@ from fedpareto.codecs import CodecError
 from fedpareto.codecs.lossless import Coder, Plain
 from fedpareto.config.errors import UserError
 from fedpareto.engines.options import EngineOptions
+from fedpareto.runs.callbacks import Callback
 from fedpareto.runs.logged import Log
 from fedpareto.spec.backends import Backend
 
@@ -95,3 +96,13 @@ class Lines(Log):
     def end(self, how: str):
         print(how, file=self.file)
         self.file.close()
+
+
+class Until(Callback):
+    """Ends a run after the round that the user names."""
+
+    def __init__(self, about, where: str):
+        self.last = int(where)
+
+    def on_round(self, run):
+        return run.round >= self.last
