@@ -164,7 +164,7 @@ def entry_of(recorder: Recorder, n: int) -> Entry:
     told = {"weights": [1 / n] * n, "clusters": halves, "similarity": torch.rand(n, n), "objective": 0.5}
     recorder.describe(entry, told)
     cost = Traffic(clients, np.stack([np.full(n, 8), clients]))
-    recorder.note(entry, Outcome(Replies(clients), evaluations=Evaluations(values, values)), cost)
+    recorder.note(entry, Outcome(Replies(clients), evaluations=Evaluations(values, values), cost=cost))
     recorder.note_clients(entry, {"left_out": clients[1:].tolist()})
     recorder.record([entry], [])
     return entry

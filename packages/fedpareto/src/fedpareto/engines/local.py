@@ -99,7 +99,7 @@ class LocalEngine:
         preferences = np.concatenate([federation.preferences for federation in self.federations])
         self._preferences = torch.as_tensor(preferences).to(self.device, self.options.dtype)
         self._registered = Registered(self.federations)
-        self._privacy, self._lanes = self.algorithm.channel.privacy, self.algorithm.lanes
+        self._privacy = self.algorithm.channel.privacy
         self._is_plain = self.coding.codec.plain
         self.own = {name: values.to(self.device, self.options.dtype) for name, values in self.own.items()}
         self._raid = raid_on(self.settings, self.attack, self.problem)
@@ -188,7 +188,7 @@ class LocalEngine:
     def _sent(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[ByClient]:
         """The objectives of what clients are sent, as they report them."""
         for run, of_run in enumerate(tasks):
-            if of_run and self._lanes > 1:  # Lanes that its tasks no longer name are over.
+            if of_run and len(self.private.shelves) > len(self.settings):  # Lanes that no task names are over.
                 self.private.keep_lanes(run, (some.lane for some in of_run))
         found = self._measured(evaluate, Clients.evaluate)
         if self._privacy.objectives != "exact":
