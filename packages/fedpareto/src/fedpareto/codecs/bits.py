@@ -15,7 +15,7 @@ from fedpareto.codecs.errors import CodecError
 WINDOW = 64
 """Bits that are read or written at once."""
 EXACT = 53
-"""Of these, the bits that a double holds: its exponent is the place of the first one."""
+"""Bits of a window that a double holds: its exponent is the place of the first one."""
 SLACK = 16
 """Bytes of zeros behind a stream that is read, so that a window at its very end is inside."""
 
@@ -33,7 +33,6 @@ class Writer:
     """A stream of a known length, all zeros at first."""
 
     def __init__(self, size: int) -> None:
-        """For `size` bytes."""
         self.size = size
         self._words = np.zeros(size // 4 + 4, dtype=np.uint32)
 
@@ -53,7 +52,6 @@ class Writer:
             np.bitwise_or.at(self._words, word, part)
 
     def put_ones(self, places: np.ndarray) -> None:
-        """Sets single bits."""
         np.bitwise_or.at(self._words, places >> 5, np.uint32(1) << (31 - (places & 31)).astype(np.uint32))
 
     def put_numbers(self, places: np.ndarray, numbers: np.ndarray, width: int) -> None:
@@ -73,12 +71,10 @@ class Writer:
             self._words[word + number] |= shifted[number]
 
     def data(self) -> bytes:
-        """The stream."""
         return self._words.astype(">u4").tobytes()[: self.size]
 
 
 def _pieces(words: np.ndarray, count: int) -> np.ndarray:
-    """At each word, itself and the following ones, so many together: a view."""
     kind = f"V{words.itemsize * count}"
     return np.ndarray(len(words) - count + 1, kind, words, strides=(words.itemsize,))
 
@@ -128,13 +124,12 @@ class Reader:
 
     @cached_property
     def _ranks(self) -> np.ndarray:
-        """How many bits are set before each byte."""
+        """Number of bits that are set before each byte."""
         found = np.zeros(len(self._bytes) + 1, dtype=np.int64)
         np.cumsum(_ONES[self._bytes], out=found[1:])
         return found
 
     def windows(self, places: np.ndarray) -> np.ndarray:
-        """The 64 bits from each place on."""
         word, inside = np.minimum(places >> 5, len(self._words) - 3), (places & 31).astype(np.uint64)
         both = self._words[word] << np.uint64(32) | self._words[word + 1]
         found: np.ndarray = both << inside | self._words[word + 2] >> (np.uint64(32) - inside)
@@ -163,7 +158,7 @@ class Reader:
         return found
 
     def after_ones(self, places: np.ndarray, counts: np.ndarray, top: np.ndarray) -> np.ndarray:
-        """Behind the `counts`-th bit that is set from `places` on; beyond the stream if there are not as many.
+        """Place behind the `counts`-th bit that is set from `places` on; beyond the stream if there are not as many.
 
         `top` are the windows there, in which most are found.
         """

@@ -27,14 +27,14 @@ MOST_INTERVAL = 4096
 SEGMENT = 64
 """Blocks after which a run of zero blocks ends."""
 REMAINDER = 4
-"""In the place of a run's length: all blocks that are left of the segment."""
+"""Mark in the place of a run's length: all blocks that are left of the segment."""
 LARGEST_PAIR = 90
 """The largest unary number of the second extension; longer ones are never the shortest option."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a stream is coded; both sides must know it."""
+    """Format of a stream; both sides must know it."""
 
     bits: int
     """n, bits of a sample: 1 to 32."""
@@ -43,9 +43,9 @@ class Format:
     interval: int = 64
     """Blocks of an interval."""
     padded: bool = False
-    """Whether every interval begins with a new byte (AEC_PAD_RSI)."""
+    """True if every interval begins with a new byte (AEC_PAD_RSI)."""
     restricted: bool = False
-    """Whether the short set of options is used, for at most 4 bits (AEC_RESTRICTED)."""
+    """True for the short set of options, which is for at most 4 bits (AEC_RESTRICTED)."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 32:
@@ -71,7 +71,6 @@ class Format:
 
     @property
     def samples(self) -> int:
-        """Of an interval."""
         return self.block * self.interval
 
 
@@ -80,12 +79,12 @@ class Format:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How each block of one or several streams is written, `[B]` each."""
+    """Plan of each block of one or several streams, `[B]` each."""
 
     split: np.ndarray
     """k; -1: not split."""
     option: np.ndarray
-    """One of the following."""
+    """One of SPLIT, PAIRS, PLAIN, ZERO and COVERED."""
     bits: np.ndarray
     """Length with the option's name; 0 for what an earlier block's run covers."""
     run: np.ndarray
@@ -111,7 +110,8 @@ def encode(samples: np.ndarray, form: Format) -> tuple[bytes, np.ndarray]:
 
 
 def sizes(samples: np.ndarray, form: Format) -> np.ndarray:
-    """Bytes of each interval of each row of `[r, n]` once it is coded, `[r, intervals]`; intervals are padded."""
+    """Bytes of each interval of each row of `[r, n]`, `[r, intervals]`, computed without writing any; intervals are
+    padded."""
     rows = len(samples)
     blocks = _in_blocks(samples, form)
     each = blocks.shape[1] // rows
@@ -191,7 +191,7 @@ def _splits(
 
 
 def _nearest_to_last(low: np.ndarray, high: np.ndarray, zero: np.ndarray, each: int) -> np.ndarray:
-    """Of the best k from `low` to `high` the one that is nearest to the last block's; 0 is before the first.
+    """Best k from `low` to `high`, the one that is nearest to the last block's; 0 is before the first.
 
     kᵢ = clip(kᵢ₋₁, lowᵢ, highᵢ), where zero blocks are passed over: clips are composed by doubling.
     """
@@ -312,15 +312,15 @@ def decode(data: bytes, count: int, form: Format, lengths: Sequence[int] | np.nd
 
 @dataclass(frozen=True)
 class _Coded:
-    """Where the blocks of a stream are, `[b]` each; zero blocks are left out."""
+    """Places of the blocks of a stream, `[b]` each; zero blocks are left out."""
 
     block: np.ndarray
     option: np.ndarray
     split: np.ndarray
     start: np.ndarray
-    """Behind the name."""
+    """Place behind the name."""
     unary: np.ndarray
-    """Behind the unary part."""
+    """Place behind the unary part."""
 
 
 def _followed(reader: Reader, total: int, form: Format, lengths: np.ndarray) -> _Coded:
@@ -430,5 +430,5 @@ def _unpaired(numbers: np.ndarray, form: Format) -> np.ndarray:
 
 
 _PAIRS = np.array([(both - right, right) for both in range(13) for right in range(both + 1)], dtype=np.uint32)
-"""By the number of a pair, the two samples."""
+"""Two samples by the number of their pair."""
 assert len(_PAIRS) == LARGEST_PAIR + 1

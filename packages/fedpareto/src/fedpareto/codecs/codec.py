@@ -1,4 +1,5 @@
-"""How float32 numbers travel: their type, whether as difference to what both ends hold, and a lossless coder.
+"""Formats in which float32 numbers travel: their type, whether as difference to what both ends hold, and a lossless
+coder.
 
 A codec is one word that a user types, such as `int8-delta`: TYPE[-delta][+CODER]. What the other end will hold is
 defined to the last bit (see docs/codecs.md), so both ends can go on from the same model.
@@ -18,7 +19,7 @@ from fedpareto.config.errors import UnknownName, UserError
 
 TYPES = ("float32", "float16", "bfloat16", "int8", "int4")
 LEVELS = {"int8": 127, "int4": 7}
-"""The largest multiple of the step."""
+"""Largest multiples of the step."""
 EXAMPLES = (*TYPES, "float32-delta", "float16-delta", "bfloat16-delta", "int8-delta", "int4-delta", "top10%-delta")
 """For messages; any percentage is allowed, and +none, +ccsds121 or +zstd behind each."""
 
@@ -34,15 +35,15 @@ class Codec:
     type: str = "float32"
     """float32, float16, bfloat16, int8, int4 or top."""
     delta: bool = False
-    """Whether the difference to a base is written."""
+    """True if the difference to a base is written."""
     coder: str = "none"
     """none, ccsds121 or zstd."""
     percent: float = 100.0
-    """Of the entries that `top` keeps."""
+    """Percentage of the entries that `top` keeps."""
 
     @classmethod
     def parse(cls, text: str) -> Codec:
-        """From a word such as `int8-delta`; UserError with what there is if it is none."""
+        """Parse a word such as `int8-delta`; UserError with the known ones if it is none."""
         match = _WORD.fullmatch(text)
         if match is None:
             raise _unknown(text)
@@ -64,12 +65,12 @@ class Codec:
 
     @property
     def lossless(self) -> bool:
-        """Whether the other end holds the very same numbers."""
+        """True if the other end holds the very same numbers."""
         return self.type == "float32"
 
     @property
     def plain(self) -> bool:
-        """Whether numbers travel as they are."""
+        """True if numbers travel as they are."""
         return self == Codec()
 
     # -- coding ------------------------------------------------------------------------------------------------------
@@ -109,7 +110,8 @@ class Codec:
         return _moved(base, change)
 
     def decoded(self, values: np.ndarray, base: np.ndarray | None = None) -> np.ndarray:
-        """What the other end will hold, `[..., d]`: `decode(encode())` of each row to the last bit, without coding."""
+        """Values that the other end will hold, `[..., d]`: `decode(encode())` of each row to the last bit, without
+        coding."""
         values, base = self._checked(values, base)
         if self.lossless or not values.size:
             return values
@@ -191,19 +193,19 @@ class Codec:
 
 
 class Sent(NamedTuple):
-    """What a sender with error feedback does with one vector, or a stack of them, `[..., d]`."""
+    """Result of a sender with error feedback for one vector, or a stack of them, `[..., d]`."""
 
     values: np.ndarray
-    """To be encoded: the vector with what was lost before."""
+    """Values to be encoded: the vector with the losses of before."""
     held: np.ndarray
-    """What the other end will hold."""
+    """Values that the other end will hold."""
     residual: np.ndarray
-    """What is lost this time."""
+    """Loss of this time."""
 
 
 @dataclass(frozen=True)
 class ErrorFeedback:
-    """What a lossy codec loses is kept by the sender and added to the next vector.
+    """Error feedback: the loss of a lossy codec is kept by the sender and added to the next vector.
 
     Seide et al., "1-bit stochastic gradient descent", 2014; Karimireddy et al., "Error feedback fixes SignSGD", 2019.
     """
@@ -211,7 +213,7 @@ class ErrorFeedback:
     codec: Codec
 
     def send(self, values: np.ndarray, base: np.ndarray | None, residual: np.ndarray) -> Sent:
-        """One vector or a stack, with what was lost so far: 0 at first."""
+        """Send one vector or a stack, with the losses so far: 0 at first."""
         with np.errstate(invalid="ignore", over="ignore"):
             wanted = values + residual
             held = self.codec.decoded(wanted, base)
@@ -222,7 +224,6 @@ class ErrorFeedback:
 
 
 def default_coder(kind: str, delta: bool) -> str:
-    """The lossless coder of a type, unless one is named."""
     small = kind in LEVELS or kind == "top" or (kind == "float32" and delta)
     return "ccsds121" if small else "none"
 
@@ -232,7 +233,6 @@ def _unknown(text: str) -> UserError:
 
 
 def _change(values: np.ndarray, base: np.ndarray | None) -> np.ndarray:
-    """values − base, rounded to float32."""
     if base is None:
         return values
     with np.errstate(invalid="ignore", over="ignore"):
@@ -260,6 +260,6 @@ def _whole(bits: np.ndarray, kind: str, coder: str = "none") -> np.ndarray:
 
 
 def _ordered_half(bits: np.ndarray) -> np.ndarray:
-    """As `numbers.ordered`, of 16 bits; it undoes itself."""
+    """`numbers.ordered` of 16 bits; it undoes itself."""
     found: np.ndarray = bits ^ ((bits >> 15) & np.int16(0x7FFF))
     return found

@@ -1,4 +1,4 @@
-"""What cannot be decoded."""
+"""Error of coded bytes that cannot be decoded."""
 
 from __future__ import annotations
 

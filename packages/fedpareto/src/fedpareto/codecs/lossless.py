@@ -18,12 +18,12 @@ from fedpareto.config.errors import UnknownName, UserError
 GROUP = "fedpareto.codecs"
 """The entry points by which packages offer lossless coders: subclasses of Coder, by name."""
 LEVEL = 9
-"""Of zstd: higher ones take many times as long for a percent."""
+"""Level of zstd: higher ones take many times as long for a percent."""
 
 FORMATS = {bits: Format(bits, block=16, interval=16, padded=True, restricted=bits == 4) for bits in (4, 8, 16, 32)}
-"""How CCSDS 121 codes numbers of so many bits. Intervals are short, so that a decoder reads many side by side."""
+"""CCSDS 121 formats by the bits of a number. Intervals are short, so that a decoder reads many side by side."""
 _LENGTHS = {4: "u1", 8: "<u2", 16: "<u2", 32: "<u2"}
-"""What holds the bytes of an interval, which are at most those of its numbers and a few."""
+"""Types that hold the bytes of an interval, which are at most those of its numbers and a few."""
 _TYPES = {4: np.uint8, 8: np.uint8, 16: np.uint16, 32: np.uint32}
 
 
@@ -47,15 +47,12 @@ class Plain(Coder):
     """Numbers as they are."""
 
     def pack(self, numbers: np.ndarray, bits: int) -> bytes:
-        """Little-endian; two numbers of 4 bits share a byte."""
         return _plain(numbers, bits)
 
     def unpack(self, data: bytes, count: int, bits: int) -> np.ndarray:
-        """The numbers, if there are as many bytes as they need."""
         return _from_plain(data, count, bits)
 
     def sizes(self, numbers: np.ndarray, bits: int) -> np.ndarray:
-        """The same for every row."""
         return np.full(len(numbers), _plain_size(numbers.shape[1], bits))
 
 
@@ -63,12 +60,10 @@ class CCSDS121(Coder):
     """CCSDS 121.0-B, with the lengths of its intervals before the data."""
 
     def pack(self, numbers: np.ndarray, bits: int) -> bytes:
-        """The lengths of all intervals but the last, and the data."""
         data, lengths = ccsds121.encode(numbers, FORMATS[bits])
         return lengths[:-1].astype(_LENGTHS[bits]).tobytes() + data
 
     def unpack(self, data: bytes, count: int, bits: int) -> np.ndarray:
-        """The numbers of all intervals."""
         form = FORMATS[bits]
         kind, intervals = np.dtype(_LENGTHS[bits]), (count - 1) // form.samples
         index = kind.itemsize * intervals
@@ -79,7 +74,6 @@ class CCSDS121(Coder):
         return ccsds121.decode(data[index:], count, form, lengths).astype(_TYPES[bits])
 
     def sizes(self, numbers: np.ndarray, bits: int) -> np.ndarray:
-        """Computed without writing any bytes."""
         lengths = ccsds121.sizes(numbers, FORMATS[bits])
         found: np.ndarray = lengths.sum(axis=1) + np.dtype(_LENGTHS[bits]).itemsize * (lengths.shape[1] - 1)
         return found
@@ -93,11 +87,9 @@ class Zstd(Coder):
             raise UserError("the codec needs zstandard; try: pip install 'fedpareto[space]'")
 
     def pack(self, numbers: np.ndarray, bits: int) -> bytes:
-        """First the lowest bytes of all numbers, then the next."""
         return _compressed(_plain(numbers, bits), bits)
 
     def unpack(self, data: bytes, count: int, bits: int) -> np.ndarray:
-        """The numbers, if their bytes unpack to as many as they need."""
         return _from_plain(_decompressed(data, _plain_size(count, bits), bits), count, bits)
 
 
@@ -105,7 +97,6 @@ OWN: dict[str, type[Coder]] = {"none": Plain, "ccsds121": CCSDS121, "zstd": Zstd
 
 
 def coder_names() -> list[str]:
-    """All lossless coders that are installed."""
     return [*OWN, *sorted({point.name for point in entry_points(group=GROUP)} - OWN.keys())]
 
 
@@ -121,12 +112,10 @@ def coder(name: str) -> Coder:
 
 
 def pack(numbers: np.ndarray, bits: int, by: str) -> bytes:
-    """Numbers `[d]` of 4, 8, 16 or 32 bits as bytes."""
     return coder(by).pack(numbers, bits) if len(numbers) else b""
 
 
 def unpack(data: bytes, count: int, bits: int, by: str) -> np.ndarray:
-    """The numbers `[count]`, or CodecError."""
     if count:
         return coder(by).unpack(data, count, bits)
     if data:
@@ -135,7 +124,6 @@ def unpack(data: bytes, count: int, bits: int, by: str) -> np.ndarray:
 
 
 def sizes(numbers: np.ndarray, bits: int, by: str) -> np.ndarray:
-    """Bytes of `pack` for each row of `[n, d]`, `[n]`."""
     rows, count = numbers.shape
     return coder(by).sizes(numbers, bits) if count else np.zeros(rows, dtype=np.int64)
 
@@ -145,7 +133,7 @@ def _plain_size(count: int, bits: int) -> int:
 
 
 def _plain(numbers: np.ndarray, bits: int) -> bytes:
-    """Little-endian; of 4 bits two in a byte, the first in the upper half."""
+    """Bytes of numbers, little-endian; of 4 bits two in a byte, the first in the upper half."""
     if bits == 4:
         even = np.append(numbers, numbers.dtype.type(0)) if len(numbers) % 2 else numbers
         found: bytes = (even[0::2] << 4 | even[1::2]).astype(np.uint8).tobytes()
@@ -166,7 +154,7 @@ def _from_plain(data: bytes, count: int, bits: int) -> np.ndarray:
 
 
 def _compressed(plain: bytes, bits: int) -> bytes:
-    """With zstd: first the lowest bytes of all numbers, then the next."""
+    """Compress with zstd: first the lowest bytes of all numbers, then the next."""
     import zstandard
 
     planes = np.frombuffer(plain, dtype=np.uint8).reshape(-1, max(bits // 8, 1)).T

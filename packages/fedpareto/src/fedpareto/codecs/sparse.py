@@ -14,7 +14,6 @@ FINE, BAD = 0, 0xFF
 
 
 def count(size: int, percent: float) -> int:
-    """Entries that are kept of `size`."""
     return max(1, math.ceil(size * percent / 100))
 
 

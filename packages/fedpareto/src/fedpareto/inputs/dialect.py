@@ -47,7 +47,7 @@ NOT_TEXT = {
     b"ARROW1": "it is an Arrow file; save the table as Parquet or CSV",
 }
 DAMAGED = (EOFError, zlib.error, *([lzma.LZMAError] if lzma is not None else []))
-"""What a compressed file raises that was cut or altered, beside OSError."""
+"""Errors of a compressed file that was cut or altered, beside OSError."""
 BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 SHORTEST_UTF16 = 8
 """Bytes from which on null bytes in every other place can be called UTF-16."""
@@ -64,7 +64,7 @@ class Sent:
     """The content of a file that was sent and is in memory only."""
 
     name: str
-    """As its sender called it."""
+    """Name given by its sender."""
     content: bytes
 
     def __str__(self) -> str:
@@ -72,29 +72,27 @@ class Sent:
 
     @property
     def suffix(self) -> str:
-        """The ending of its name."""
         return Path(self.name).suffix
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        """To be read from its beginning."""
         return io.BytesIO(self.content)
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text file is to be read."""
+    """Format of a text file."""
 
     encoding: str
     separator: str
     decimal: str
     names: tuple[str, ...]
-    """Of the columns, without surrounding spaces, all different."""
+    """Names of the columns, without surrounding spaces, all different."""
     skipped: int
     """Lines before the rows: the header, and what is above it."""
     notes: tuple[str, ...]
-    """What was recognised, a line each."""
+    """Facts recognised, a line each."""
     header_is_row: bool = False
-    """Whether the first line looks like values, not names."""
+    """True if the first line looks like values, not names."""
 
 
 def opened(path: Path | Sent) -> IO[bytes]:
@@ -118,7 +116,7 @@ def _size(path: Path | Sent) -> int:
 
 
 def recognised(path: Path | Sent, encoding: str = "", decimal: str = "") -> Dialect:
-    """Of a text file; `encoding` and `decimal` are the user's choices, which have priority."""
+    """Recognise the format of a text file; `encoding` and `decimal` are the user's choices, which have priority."""
     found = _checked_encoding(encoding, path) if encoding else _encoding(path)
     with opened(path) as file:
         content = file.read(SAMPLE)
@@ -225,7 +223,7 @@ def _records(lines: Sequence[str], separator: str) -> list[list[str]]:
 
 
 def _separator(lines: Sequence[str]) -> str:
-    """The one by which most lines have the same number of fields, and then most fields."""
+    """Separator by which most lines have the same number of fields, and then most fields."""
     scores = {}
     for separator in (*SEPARATORS, BLANKS):
         counts = Counter(len(record) for record in _records(lines, separator))
@@ -273,7 +271,7 @@ def distinct(names: Iterable[str]) -> list[str]:
 
 
 def _lines_of(lines: Sequence[str], separator: str, count: int) -> int:
-    """How many lines the first `count` records take, empty ones among them included."""
+    """Number of lines that the first `count` records take, empty ones among them included."""
     taken = 0
     if separator == BLANKS:
         for number, line in enumerate(lines, start=1):
@@ -291,7 +289,7 @@ def _lines_of(lines: Sequence[str], separator: str, count: int) -> int:
 
 
 def _looks_like_row(header: Sequence[str], body: Sequence[Sequence[str]]) -> bool:
-    """Whether a third of the names are numbers, with numbers below them."""
+    """True if a third of the names are numbers, with numbers below them."""
     numbers = [
         place
         for place, name in enumerate(header)
@@ -313,7 +311,7 @@ def _is_number(text: str) -> bool:
 
 
 def _decimal(body: Sequence[Sequence[str]], separator: str) -> str:
-    """A comma where numbers have one that does not separate thousands."""
+    """Decimal mark: a comma where numbers have one that does not separate thousands."""
     fields = {field for record in body for field in record if "," in field}
     with_comma = [field for field in fields if WITH_COMMA.fullmatch(field)]
     if not with_comma:
@@ -328,7 +326,6 @@ def _named(names: Sequence[str]) -> str:
 
 
 def stream(path: Path | Sent, dialect: Dialect) -> IO[str]:
-    """The rows' text, from the line below the header on."""
     text = io.TextIOWrapper(opened(path), encoding=dialect.encoding, newline="")
     for _ in range(dialect.skipped):
         text.readline()

@@ -14,7 +14,7 @@ from fedpareto.inputs.table import MISSING, NUMBER, VALUE, InputSchema, Marks, n
 
 
 def is_frame(value: Any) -> bool:
-    """Whether something is a table with columns by name, of pandas or polars."""
+    """True for a table with columns by name, of pandas or polars."""
     return type(value).__module__.partition(".")[0] in ("pandas", "polars") and hasattr(value, "columns")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedpareto.config.errors import DamagedFile
 
 TYPES: Mapping[bytes, np.dtype[Any]] = {b"\0\0\x08": np.dtype(np.uint8), b"\0\0\x0c": np.dtype(">i4")}
-"""What an IDX file of bytes, and one of whole numbers, begins with."""
+"""Types of values, by the first bytes of an IDX file."""
 MOST_DIMENSIONS = 4
 """Images, their rows, columns and colours."""
 

@@ -1,4 +1,4 @@
-"""How images and texts become what a network reads; tables of columns have `inputs.table`."""
+"""Images and texts as a network reads them; tables of columns have `inputs.table`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,9 @@ class ImageInputs:
 
     @property
     def columns(self) -> dict[str, str]:
-        """What a row needs."""
         return {self.kind: f"pixels from 0 to 255 as {list(self.shape)}"}
 
     def require(self, names: Iterable[str], where: str) -> None:
-        """Raises UserError if there is no image."""
         if self.kind not in [str(name) for name in names]:
             raise UserError(f"{where} has no '{self.kind}'")
 
@@ -62,7 +60,6 @@ class ImageInputs:
         return image.astype(np.uint8)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
         return {"kind": self.kind, "shape": list(self.shape)}
 
 
@@ -72,30 +69,27 @@ class TextInputs:
 
     kind: ClassVar[str] = "text"
     length: int
-    """How many words are read, from the beginning, or characters, from the end."""
+    """Number of words that are read, from the beginning, or of characters, from the end."""
     words: tuple[str, ...] = ()
     """The vocabulary, most frequent first; their numbers begin at 2."""
     characters: str = ""
-    """Instead: the characters that have a number, from 0."""
+    """Characters that have a number, from 0, in place of words."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the network's input for a text."""
         return (self.length,)
 
     @property
     def columns(self) -> dict[str, str]:
-        """What a row needs."""
         return {self.kind: self.kind}
 
     def require(self, names: Iterable[str], where: str) -> None:
-        """Raises UserError if there is no text."""
         if self.kind not in [str(name) for name in names]:
             raise UserError(f"{where} has no column '{self.kind}'")
 
     @property
     def numbers(self) -> int:
-        """How many numbers words or characters have; all are smaller."""
+        """Bound above all numbers of words or characters."""
         return len(self.words) + 2 if self.words else len(self.characters)
 
     @cached_property
@@ -126,7 +120,6 @@ class TextInputs:
         return Encoded(numbers, {self.kind: strange} if strange.any() else {})
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
         return {
             "kind": self.kind,
             "length": self.length,
@@ -139,7 +132,7 @@ Inputs = InputSchema | ImageInputs | TextInputs
 
 
 def inputs_from_json(plain: Any, source: str) -> Inputs:
-    """The inverse of each `to_json`; `source` is named if it is damaged."""
+    """Inverse of each `to_json`; `source` is named if it is damaged."""
     with reading(source):
         if plain["kind"] == InputSchema.kind:
             return InputSchema.from_json(plain, source)

@@ -1,4 +1,4 @@
-"""How raw rows become what a model reads: enough to predict without the data or the problem."""
+"""Raw rows as a model reads them: enough to predict without the data or the problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MISSING_TEXTS = frozenset(
         *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
     }
 )
-"""What a table of the fairness problems takes for a missing value when it is read from a CSV."""
+"""Texts that a table of the fairness problems takes for a missing value when it is read from a CSV."""
 TRUTHS = {"true": 1.0, "false": 0.0}
 GROUPS = {
     ".": re.compile(r"[-+]?[1-9]\d{0,2}([,' \u00a0\u202f])\d{3}(\1\d{3})*(\.\d+)?"),
@@ -37,7 +37,7 @@ LONGEST_SHOWN = 40
 
 @dataclass(frozen=True)
 class Marks:
-    """How values are written in the table on which a model was trained, and so in texts that it is asked about."""
+    """Marks of values in the table on which a model was trained, and so in texts that it is asked about."""
 
     missing: tuple[str, ...] = ()
     """Texts that mean a missing value beside the usual ones, such as unknown or -999."""
@@ -45,12 +45,10 @@ class Marks:
 
     @cached_property
     def gaps(self) -> frozenset[str]:
-        """All texts that mean a missing value."""
         return MISSING_TEXTS | frozenset(self.missing)
 
     @cached_property
     def gap_numbers(self) -> frozenset[float]:
-        """The numbers among them."""
         return frozenset(number for text in self.missing if (number := as_number(text)) is not None)
 
 
@@ -66,7 +64,7 @@ class Input:
     """NUMBER: (x − mean) · scale; VALUE: `scale` where the column has this value; MISSING: 1 where it has none."""
     mean: float = 0.0
     scale: float = 1.0
-    """Of a value: 1, or 0 if no training row had it, so that nothing was learnt about it."""
+    """Factor; of a value 1, or 0 if no training row had it, so that nothing was learnt about it."""
     value: str = ""
 
 
@@ -77,16 +75,16 @@ class Encoded:
     features: np.ndarray
     """`[rows, inputs]`."""
     strange: dict[str, np.ndarray]
-    """By column, in which rows its value is one that no training row had, `[rows]`; the model reads it as none of them.
+    """Rows by column whose value is one that no training row had, `[rows]`; the model reads it as none of them.
     Columns without any are left out."""
 
     @property
     def unseen(self) -> dict[str, int]:
-        """By column, how many rows are strange."""
+        """Number of strange rows by column."""
         return {column: int(rows.sum()) for column, rows in self.strange.items()}
 
     def of(self, rows: slice) -> dict[str, int]:
-        """As `unseen`, of some rows."""
+        """`unseen`, of some rows."""
         counts = {column: int(marked[rows].sum()) for column, marked in self.strange.items()}
         return {column: count for column, count in counts.items() if count}
 
@@ -101,7 +99,6 @@ class InputSchema:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what a network reads of a row."""
         return (len(self.inputs),)
 
     @cached_property
@@ -134,7 +131,8 @@ class InputSchema:
         return Encoded(features.astype(np.float32), {column: rows for column, rows in strange.items() if rows.any()})
 
     def _fill_numbers(self, features: np.ndarray, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        """All columns of numbers at once; gives the rows of each whose number is missing, if training knew no such."""
+        """Fill all columns of numbers at once; gives the rows of each whose number is missing, if training knew no
+        such."""
         table = self._numbers
         if not table.columns:
             return {}
@@ -184,7 +182,7 @@ class InputSchema:
 
     @cached_property
     def _values(self) -> dict[str, tuple[dict[str, int], int | None]]:
-        """Of each column of texts, the input of each value, and that of a missing one, if there is such."""
+        """Input of each value by column of texts, and that of a missing one, if there is such."""
         found: dict[str, tuple[dict[str, int], int | None]] = {}
         for column in (column for column, kind in self.columns.items() if kind != NUMBER):
             own = [(place, entry) for place, entry in enumerate(self.inputs) if entry.column == column]
@@ -195,12 +193,11 @@ class InputSchema:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
         return {"kind": self.kind, "inputs": [asdict(entry) for entry in self.inputs], "marks": asdict(self.marks)}
 
     @classmethod
     def from_json(cls, plain: Any, source: str) -> InputSchema:
-        """The inverse of `to_json`; `source` is named if it is damaged."""
+        """Inverse of `to_json`; `source` is named if it is damaged."""
         with reading(source):
             inputs = tuple(build(Input, entry, f"{source}: input") for entry in plain["inputs"])
             marks = Marks(tuple(map(str, plain["marks"]["missing"])), str(plain["marks"]["decimal"]))
@@ -215,7 +212,7 @@ class InputSchema:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """Where the columns of numbers go."""
+    """Places of the columns of numbers."""
 
     columns: list[str]
     numbers: list[int]
@@ -231,7 +228,7 @@ class _Numbers:
 
 
 def numbers(names: Iterable[str]) -> InputSchema:
-    """Of a model that reads columns of numbers as they are."""
+    """Schema of a model that reads columns of numbers as they are."""
     return InputSchema(tuple(Input(name, NUMBER) for name in names))
 
 
@@ -269,7 +266,7 @@ def number_of(value: Any, column: str, row: int, marks: Marks = PLAIN) -> float:
 
 
 def _written(text: str, decimal: str) -> float:
-    """A text as a number, if it is one; ValueError otherwise."""
+    """Number that a text is; ValueError otherwise."""
     if decimal != ".":
         number = as_number(text, decimal)
         if number is not None:
@@ -291,7 +288,7 @@ def place_of(value: Any, known: Mapping[str, int], missing: int | None, marks: M
 
 
 def _other_spellings(text: str) -> list[str]:
-    """A code is the same whether it was written 2 or 2.0, a Boolean whether true or True."""
+    """Other spellings of a value: a code is the same whether written 2 or 2.0, a Boolean whether true or True."""
     if text.lower() in TRUTHS:
         return [text.capitalize()]
     try:

@@ -23,19 +23,13 @@ class DDPG(OffPolicy):
     """
 
     steps: int = 5_000
-    """Environment steps in one round, rounded up to a multiple of `train_freq`."""
     batch_size: int = 100
-    """Transitions in one update."""
     buffer_size: int = 200_000
-    """Transitions in a client's replay buffer."""
     learning_starts: int = 100
-    """Steps with random actions before the first update."""
     gamma: float = 0.98
-    """Discount of later rewards."""
     train_freq: int = 1
-    """Environment steps between updates."""
     tau: PositiveShare = 0.005
-    """How far the target networks move towards the others after every update."""
+    """Share of the way by which the target networks move towards the others after every update."""
     noise_std: NotNegative = 0.1
     """Standard deviation of the Gaussian noise on actions, whose bounds count as −1 and 1."""
 
@@ -47,7 +41,7 @@ class DDPGAgent(Agent):
     policy: ActorCritic
 
     def draw(self, steps: int) -> None:
-        """See Agent: random actions for the beginning, and noise for all actions."""
+        """Draw random actions for the beginning, and noise for all actions."""
         shape = (steps, self.environment.actions.size)
         self.at_random = 2 * self.uniform("exploration", shape) - 1
         self.noise = self.learner.noise_std * self.normal("noise", shape)
@@ -69,7 +63,7 @@ class DDPGAgent(Agent):
         }
 
     def explore(self, seen: Tensor) -> Tensor:
-        """See Agent: random before learning starts, then the actor's actions; both with noise."""
+        """Random actions before learning starts, then the actor's; both with noise."""
         at_random, noise = (
             drawn.index_select(1, self.step_number).squeeze(1) for drawn in (self.at_random, self.noise)
         )
@@ -79,7 +73,7 @@ class DDPGAgent(Agent):
         return (torch.where(is_new, at_random, best.float()) + noise).clamp(-1, 1)
 
     def update(self, who: np.ndarray | None) -> None:
-        """See Agent: the critic, then the actor by the new critic, then their targets."""
+        """Update the critic, then the actor by the new critic, then their targets."""
         seen, after, reward, action, ended = self.sample(who)
         policy = self.policy
         with torch.no_grad():

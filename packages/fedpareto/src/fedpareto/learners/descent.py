@@ -29,7 +29,7 @@ from fedpareto.tensors.training import Training
 ADDRESS = ("seed", "client", "round", "lane")
 """The parts of clients' addresses by name."""
 OWN = "own "
-"""Before the names of parameters that each client has for itself."""
+"""Prefix of the names of parameters that each client has for itself."""
 STEPS_AT_ONCE = 32
 """Steps that are recorded as one, at the most."""
 Make = Callable[[Tensor, Message], Gradient]
@@ -37,11 +37,11 @@ Make = Callable[[Tensor, Message], Gradient]
 
 
 class Steps(Protocol):
-    """How a step is taken."""
+    """Hyper-parameters of a step."""
 
     @property
     def lr(self) -> float:
-        """The step size."""
+        """Step size."""
 
     @property
     def optimiser(self) -> str:
@@ -49,7 +49,7 @@ class Steps(Protocol):
 
     @property
     def momentum(self) -> float:
-        """Of SGD."""
+        """Momentum of SGD."""
 
     @property
     def weight_decay(self) -> float:
@@ -61,7 +61,7 @@ class Steps(Protocol):
 
     @property
     def schedule(self) -> Schedule:
-        """What the step size of a round is multiplied by."""
+        """Factor of the step size in each round."""
 
 
 class Descent:
@@ -79,7 +79,7 @@ class Descent:
         factors: Tensor | None = None,
         own: Message | None = None,
     ) -> None:
-        """`own`: what of `how` each model has for itself, `[n, 1]` by name."""
+        """Prepare the steps; `own` are parts of `how` that each model has for itself, `[n, 1]` by name."""
         self.how, self.model, self.layout, self.gradient, self.pull = how, model, layout, gradient, pull
         self.addresses, self.purpose, self.factors, self.own = addresses, purpose, factors, own or {}
         self.buffers = {name: layout.unflatten(model)[name] for name in layout.buffers}
@@ -99,7 +99,7 @@ class Descent:
         self.begin()
 
     def begin(self) -> None:
-        """Everything as before the first step of a round."""
+        """Reset everything before the first step of a round."""
         self.optimiser.reset()
         if self.gradient.counts_steps:
             self.steps.zero_()
@@ -129,7 +129,7 @@ class Descent:
         return losses
 
     def _write(self, training: Training, active: Tensor | None) -> None:
-        """The new statistics of active clients; no gradient has moved the old ones."""
+        """Write the new statistics of active clients; no gradient has moved the old ones."""
         if not training.was_read:
             raise UserError(
                 "the network keeps statistics of rows, but the problem's losses do not call it with batch.training: "
@@ -148,7 +148,6 @@ class Watch:
         self.sums, self.rows = like.new_zeros(len(like)), like.new_zeros(len(like))
 
     def reset(self) -> None:
-        """Resets the sums."""
         self.sums.zero_()
         self.rows.zero_()
 
@@ -163,7 +162,7 @@ class Watch:
 
     @property
     def means(self) -> Tensor:
-        """`[n]`; 0 for a client without rows."""
+        """Mean losses `[n]`; 0 for a client without rows."""
         return self.sums / self.rows.clamp_min(1)
 
 
@@ -206,7 +205,7 @@ class RecordedTraining:
         self.descent = Descent(how, self.model, layout, gradient, pull, self.addresses, purpose, factors, own)
         self.at_once = max(k for k in range(1, STEPS_AT_ONCE + 1) if outline.steps % k == 0)
         self.is_whole = self.at_once == outline.steps
-        """Whether a round is one recording: the drawing of its minibatches and all its steps."""
+        """True if a round is one recording: the drawing of its minibatches and all its steps."""
         self.draw = Replayed(self._draw, device)
         # Problems may be third-party code that reads a value on the host.
         self.some_steps = Replayed(self._round if self.is_whole else self._some_steps, device, or_called=True)

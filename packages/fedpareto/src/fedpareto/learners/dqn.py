@@ -23,7 +23,7 @@ class DQN(OffPolicy):
     target_update_interval: Count = 1_000
     """Steps between two updates of the target network."""
     tau: PositiveShare = 1.0
-    """How far the target network then moves towards the other; 1: all the way."""
+    """Share of the way by which the target network then moves towards the other; 1: all the way."""
     exploration_steps: Whole = 10_000
     """Steps over which the share of random actions falls from its first to its last value."""
     exploration_initial: Share = 1.0
@@ -37,8 +37,8 @@ class DQN(OffPolicy):
     max_grad_norm: Positive = 10.0
     """Gradients are clipped to this norm."""
     tables: Literal["auto", "never"] = "auto"
-    """Where there are few observations (deep-sea treasure), the values of all of them are computed once instead of row
-    by row: the same up to rounding, and on a CPU several times faster. "auto": on a CPU."""
+    """Tables of all values where there are few observations (deep-sea treasure), computed once instead of row by row:
+    the same up to rounding, and on a CPU several times faster. "auto": on a CPU."""
 
 
 class DQNAgent(Agent):
@@ -48,7 +48,7 @@ class DQNAgent(Agent):
     policy: ValuePolicy
 
     def draw(self, steps: int) -> None:
-        """See Agent: when to explore, and which random actions."""
+        """Draw when to explore, and which random actions."""
         self.chances = self.uniform("exploration", (steps, 2))
         self.optimiser = FusedAdam(self.model, self.gradient, self.learner.lr, self.first, self.second, self.moves)
         table = self.environment.every_observation()
@@ -58,7 +58,7 @@ class DQNAgent(Agent):
             self._best_value = self._value_of(self.table)
 
     def explore(self, seen: Tensor) -> Tensor:
-        """See Agent: ε-greedy, with ε = 1 before learning starts."""
+        """ε-greedy actions, with ε = 1 before learning starts."""
         chance = self.chances.index_select(1, self.step_number).squeeze(1)
         count = self.environment.actions.count
         at_random = (chance[:, 1] * count).long()
@@ -85,13 +85,13 @@ class DQNAgent(Agent):
             return self.policy.act(self.leaves, seen.to(self.model.dtype).unsqueeze(1)).squeeze(1)
 
     def before_playing(self) -> None:
-        """See Agent: with a table, the best action for every observation."""
+        """With a table, find the best action for every observation."""
         if self.table is not None:
             with torch.no_grad():
                 self._best_action = self.policy.act(self.leaves, self.table)
 
     def after_playing(self, before: np.ndarray) -> None:
-        """See Agent: the target network is updated where it is due."""
+        """Update the target network where it is due."""
         interval = self.learner.target_update_interval
         due = self.counts // interval > before // interval
         if not due.any():

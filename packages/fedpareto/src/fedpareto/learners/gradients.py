@@ -18,23 +18,23 @@ from fedpareto.tensors.workspace import Workspace
 OfParameters = Callable[[Mapping[str, Tensor], Batch], Tensor]
 """A loss `[n]` of parameters (each `[n, ...]`) on a minibatch of each client."""
 Losses: TypeAlias = Tensor | None
-"""Of n models, `[n]`; None where nobody watches them and a gradient does not need them."""
+"""Losses of n models, `[n]`; None where nobody watches them and a gradient does not need them."""
 OfOutputs = Callable[[Tensor, Batch], tuple[Losses, Tensor]]
 """Losses of outputs `[n, b, out]`, and their gradient."""
 
 
 class Gradient(Protocol):
-    """What a step goes down along."""
+    """Gradient of a step."""
 
     counts_steps: bool
-    """Whether it reads the number of the step, by which what is drawn in a step differs."""
+    """True if it reads the number of the step, by which what is drawn in a step differs."""
 
     def __call__(self, batch: Batch) -> tuple[Losses, Tensor]:
         """Losses and gradients `[n, d]` of the models as they are now; the latter until the next call."""
 
 
 class Autograd:
-    """For any loss."""
+    """Gradient of any loss."""
 
     counts_steps = True
 
@@ -47,7 +47,7 @@ class Autograd:
 
 
 class ByHand:
-    """For losses of the outputs of an MLP: its own two passes, which are most of a small network's step.
+    """Gradient of losses of the outputs of an MLP: its own two passes, which are most of a small network's step.
 
     No graph of its layers is built, and nothing is copied.
     """
@@ -73,7 +73,7 @@ class ByHand:
 
 
 def found_by_autograd(losses_of: Callable[[Tensor, Batch], Tensor]) -> OfOutputs:
-    """For any losses `[n]` of outputs."""
+    """Losses and gradients of outputs by autograd, for any losses `[n]`."""
 
     def of_outputs(outputs: Tensor, batch: Batch) -> tuple[Losses, Tensor]:
         outputs = outputs.detach().requires_grad_()
@@ -87,7 +87,7 @@ def found_by_autograd(losses_of: Callable[[Tensor, Batch], Tensor]) -> OfOutputs
 
 
 def written_out(slopes: Callable[[Tensor, Batch, Tensor], Tensor], weights: Callable[[], Tensor]) -> OfOutputs:
-    """For a weighted sum of losses whose slopes a problem has; nobody watches the losses."""
+    """Gradients of a weighted sum of losses whose slopes a problem has; nobody watches the losses."""
 
     def of_outputs(outputs: Tensor, batch: Batch) -> tuple[Losses, Tensor]:
         with torch.no_grad():

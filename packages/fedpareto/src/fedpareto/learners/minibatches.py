@@ -1,4 +1,4 @@
-"""Which rows are in which minibatch: what is known ahead of a round, and the random orders of the round itself."""
+"""Minibatches: what is known ahead of a round, and the random orders of the round itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Outline:
     counts: np.ndarray
     """Rows of each client, `[n]`."""
     starts: np.ndarray
-    """Where they begin in the table of all rows, `[n]`."""
+    """First row of each client in the table of all rows, `[n]`."""
     batch_size: int
     own_steps: np.ndarray
     """Steps that each client takes, `[n]`."""
@@ -35,7 +35,7 @@ class Outline:
 
     @classmethod
     def of(cls, rows: Rows, positions: np.ndarray, batch_size: int, epochs: int, steps: int) -> Outline:
-        """For `epochs` passes over each client's rows or, if it is not 0, a number of `steps`."""
+        """Outline of `epochs` passes over each client's rows or, if it is not 0, of a number of `steps`."""
         counts, starts = rows.counts[positions], rows.starts[positions]
         per_epoch = np.maximum(-(-counts // batch_size), 1)
         own = np.where(counts > 0, steps or epochs * per_epoch, 0)
@@ -44,12 +44,12 @@ class Outline:
 
     @cached_property
     def steps(self) -> int:
-        """Of the client that takes the most."""
+        """Steps of the client that takes the most."""
         return int(self.own_steps.max(initial=0))
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What a recording depends on: steps, passes, the rows of the largest client, and which steps are full."""
+        """Key of a recording: steps, passes, the rows of the largest client, and which steps are full."""
         flags = tuple(self.everyone_full), tuple(self.someone_idle), self.is_in_step, self.is_even
         return self.steps, self.passes, self.longest, *flags
 
@@ -66,40 +66,39 @@ class Outline:
 
     @cached_property
     def is_in_step(self) -> bool:
-        """Whether all clients begin their passes in the same steps."""
+        """True if all clients begin their passes in the same steps."""
         return bool((self.per_epoch == self.per_epoch[:1]).all())
 
     @cached_property
     def is_even(self) -> bool:
-        """Whether all clients have as many rows, and so the same places to fill."""
+        """True if all clients have as many rows, and so the same places to fill."""
         return bool((self.counts == self.counts[:1]).all())
 
     @cached_property
     def rows_of_steps(self) -> np.ndarray:
-        """How many rows each step has, `[n, steps]`; 0 once a client is done."""
+        """Number of rows of each step, `[n, steps]`; 0 once a client is done."""
         numbers = np.arange(self.steps)
         left = self.counts[:, None] - numbers % self.per_epoch[:, None] * self.batch_size
         return np.where(numbers < self.own_steps[:, None], np.clip(left, 0, self.batch_size), 0)
 
     @cached_property
     def everyone_full(self) -> list[bool]:
-        """By step, whether there is a row in every place."""
+        """True for steps with a row in every place."""
         full: list[bool] = (self.rows_of_steps == self.batch_size).all(axis=0).tolist()
         return full
 
     @property
     def is_full(self) -> bool:
-        """Whether there is a row in every place of every step."""
         return all(self.everyone_full)
 
     @cached_property
     def someone_idle(self) -> list[bool]:
-        """By step, whether a client has no rows left."""
+        """True for steps in which a client has no rows left."""
         idle: list[bool] = (self.rows_of_steps == 0).any(axis=0).tolist()
         return idle
 
     def tensors(self, device: torch.device) -> Message:
-        """What `drawn` needs of it, `[n, ...]` each; they may change from round to round while the shapes stay."""
+        """Tensors that `drawn` needs, `[n, ...]` each; they may change from round to round while the shapes stay."""
         numbers = np.arange(self.steps)
         late = (numbers >= (self.own_steps - self.per_epoch)[:, None]) & (numbers < self.own_steps[:, None])
         columns = np.stack([self.counts, self.starts, self.per_epoch])
@@ -174,7 +173,7 @@ def drawn(
 
 
 def _in_steps(orders: Tensor, outline: Outline, tensors: Message) -> Tensor:
-    """What is at each place of each step, `[n, steps, batch]`, of orders of rows `[n, passes, longest]`.
+    """Row at each place of each step, `[n, steps, batch]`, of orders of rows `[n, passes, longest]`.
 
     Beyond a client's last row it is anything; 0 if all have as many.
     """

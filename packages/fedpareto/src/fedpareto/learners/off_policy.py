@@ -54,9 +54,9 @@ class OffPolicy(Learner):
     gradient_steps: Annotated[int, AtLeast(-1)] = 1
     """Updates after every `train_freq` steps; −1: as many as steps."""
     optimiser_state: Literal["kept", "fresh"] = "kept"
-    """Whether Adam's moments are kept from round to round (they never leave the client) or reset in each."""
+    """Treatment of Adam's moments: kept from round to round (they never leave the client), or reset in each."""
     target: Literal["received", "kept"] = "received"
-    """Whether the target network begins every round as a copy of what the server sent, or continues as it was.
+    """Start of the target network in every round: a copy of what the server sent, or as it was.
     Received ones make federated training far more stable: a target that belongs to another model misleads it.
     """
 
@@ -69,7 +69,7 @@ class OffPolicy(Learner):
 
     @property
     def updates(self) -> int:
-        """Of one turn."""
+        """Updates of one turn."""
         return self.train_freq if self.gradient_steps < 0 else self.gradient_steps
 
     def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
@@ -106,20 +106,18 @@ class OffPolicy(Learner):
         return 3 * remembered + item * (6 * problem.layout.size + 8 * self.batch_size * widths) + drawn
 
     def probe(self) -> Self:
-        """Two turns with updates, of clients with a small buffer."""
+        """Learner of two turns with updates, of clients with a small buffer."""
         return replace(self, steps=2 * self.train_freq, learning_starts=0, buffer_size=min(self.buffer_size, 1_000))
 
     def effort(self, counts: np.ndarray) -> np.ndarray:
-        """Turns; everybody takes as many."""
         return np.full(len(counts), float(self.turns))
 
     def countable(self, rows: int) -> tuple[Self, tuple[int, ...]]:
-        """Its probe, which updates from the first turn on."""
+        """Probe, which updates from the first turn on."""
         return self.probe(), (0,)
 
 
 def reinforcement(problem: Named) -> ReinforcementProblem:
-    """The problem as a reinforcement learning problem."""
     if not isinstance(problem, ReinforcementProblem):
         raise UserError(f"the problem '{problem.name}' has no environment to play in; it needs a learner of its own")
     return problem
@@ -135,7 +133,6 @@ class Rows:
 
     @classmethod
     def of(cls, problem: ReinforcementProblem) -> Rows:
-        """Of a problem's environment."""
         environment = problem.environment
         return cls(environment.observation_size, environment.objectives, environment.actions.size)
 
@@ -178,7 +175,6 @@ class Agent:
         self._learn = Replayed(self._update_all, recorded)
 
     def close(self) -> None:
-        """Releases the round's resources."""
         for recorded in (self._play, self._choose, self._store, self._learn):
             recorded.release()
         self.session.close()
@@ -189,7 +185,7 @@ class Agent:
         """Continues from the clients' learner state; a new client starts afresh."""
         self.count = memory["steps"].clone()
         self.counts = self.count.cpu().numpy().copy()
-        """The same on the host, for control flow."""
+        """Steps on the host, for control flow."""
         new = self.count == 0
         if self.learner.target == "received":
             self.target = model.clone()
@@ -215,7 +211,6 @@ class Agent:
         self.came = self.seen.new_empty(self.n, self.rows.observation + self.rows.objectives + 1)
 
     def memory(self) -> Message:
-        """The learner state for the clients' next round."""
         place = {PLACE + name: tensor for name, tensor in self.session.state().items()}
         return place | {
             "steps": self.count,
@@ -257,7 +252,6 @@ class Agent:
         self.action.copy_(self.explore(self.seen))
 
     def store(self) -> None:
-        """Stores the transitions."""
         came, ended = self.came[:, :-1], self.came[:, -1:]
         row = torch.cat([self.seen, came, self.action.view(self.n, -1), ended], dim=1).to(self.buffer.dtype)
         place = self._bases + self.count % self.learner.buffer_size
@@ -301,7 +295,7 @@ class Agent:
         return self.clients.addresses.uniform(purpose, math.prod(shape)).view(self.n, *shape)
 
     def normal(self, purpose: str, shape: tuple[int, ...]) -> Tensor:
-        """Normally distributed ones."""
+        """Normally distributed numbers, `[n, *shape]`."""
         return self.clients.addresses.normal(purpose, math.prod(shape)).float().view(self.n, *shape)
 
     # -- what an algorithm adds ------------------------------------------------------------------------------------
@@ -326,5 +320,5 @@ class Agent:
 
 
 def _stacked(blank: Message, n: int, device: torch.device) -> Message:
-    """n clients without any experience."""
+    """State of n clients without any experience."""
     return {name: tensor.to(device).expand(n, *tensor.shape) for name, tensor in blank.items()}

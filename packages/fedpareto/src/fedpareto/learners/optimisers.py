@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the step size of a round is multiplied by."""
+    """Factors of the step size over rounds."""
 
     kind: Literal["constant", "step", "cosine"] = "constant"
     period: int = 100
@@ -22,7 +22,6 @@ class Schedule:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is 1 in every round."""
         return self.kind == "constant" and not self.warm_up
 
     def __call__(self, rounds: Tensor) -> Tensor:
@@ -47,7 +46,7 @@ class Optimiser(Protocol):
     """Updates the model it was made for in place, and so its own state: a CUDA graph can replay its steps."""
 
     def reset(self) -> None:
-        """Resets its state."""
+        """Reset the state."""
 
     def step(self, gradient: Tensor, active: Tensor | None) -> None:
         """One step along `gradient` `[n, d]`, for the clients that are `active` (`[n, 1]`; None: all)."""

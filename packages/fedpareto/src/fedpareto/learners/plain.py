@@ -26,7 +26,7 @@ from fedpareto.tensors.workspace import Workspace
 def is_plain(
     gradient: Gradient, how: Steps, pull: Pull | None, own: Message, factors: Tensor | None, outline: Outline
 ) -> TypeGuard[ByHand]:
-    """Whether a step is w ← kept·w − lr·gradient with two numbers for all clients, and whatever a pull adds."""
+    """True if a step is w ← kept·w − lr·gradient with two numbers for all clients, and whatever a pull adds."""
     if not isinstance(gradient, ByHand) or gradient.model.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return False
     # Who counts operations counts those of the two passes, in which a bias is no product.
@@ -41,7 +41,7 @@ def is_plain(
 
 
 class PlainDescent:
-    """Steps of n models down a gradient that is never laid out: see Descending."""
+    """Steps of n models down a gradient that is never laid out: see `Descending`."""
 
     def __init__(self, how: Steps, gradient: ByHand, pull: Pull | None, compiled: bool = False) -> None:
         self.readout, self.of_outputs = gradient.readout, gradient.of_outputs
@@ -62,12 +62,11 @@ class PlainDescent:
 
     @property
     def model(self) -> Tensor:
-        """The models as they are now, `[n, d]`."""
         return self.network.models
 
 
 def compile_ahead(dtype: torch.dtype) -> float:
-    """Seconds of the processor until all that `compiled` training calls is there: one, if it was kept on disk."""
+    """Processor seconds until all that `compiled` training calls is there: one, if it was kept on disk."""
     start = time.process_time()
     rng.Addresses.of([rng.Address(0)]).orders("batches", torch.ones(1, dtype=torch.int64), 1, 1, compiled=True)
     network = CompiledDescending(MLP(1, (), 1), torch.zeros(1, 2, dtype=dtype), Workspace(), kept=1.0, lr=0.0)

@@ -1,6 +1,6 @@
 """Minibatch gradient descent for n clients at once, in real epochs.
 
-Stack are independent, so the gradient of the *sum* of their losses with respect to the stacked parameters is each
+Clients are independent, so the gradient of the *sum* of their losses with respect to the stacked parameters is each
 client's own gradient. A client with fewer rows than its neighbours idles at the end of an epoch: its parameters and
 its optimiser state stay untouched.
 """
@@ -56,13 +56,13 @@ class Supervised(Learner):
     optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
     """The optimiser, reset in every round, as in the papers."""
     momentum: ShareBelowOne = 0.0
-    """Of SGD."""
+    """Momentum of SGD."""
     weight_decay: NotNegative = 0.0
     """L2 penalty, added to the gradient; of `adamw`, decoupled from it: weights shrink by lr · weight_decay a step."""
     clip_gradient: Endless = math.inf
     """The largest norm of a client's gradient in a step; a longer one is shortened."""
     lr_schedule: Literal["constant", "step", "cosine"] = "constant"
-    """How the step size changes over rounds: not at all; `lr_decay` times as large every `lr_period` rounds; or along
+    """Change of the step size over rounds: not at all; `lr_decay` times as large every `lr_period` rounds; or along
     half a cosine wave to `lr_decay` of it after `lr_period` rounds.
     """
     lr_period: Count = 100
@@ -78,11 +78,11 @@ class Supervised(Learner):
     batch_size: Count = 128
     """Rows in a minibatch; the last of an epoch may be smaller."""
     scalarisation: Literal["linear", "tchebycheff", "smooth-tchebycheff"] = "linear"
-    """How a preference turns several losses into one (linear: eq. 4.1 of the thesis)."""
+    """Function by which a preference turns several losses into one (linear: eq. 4.1 of the thesis)."""
 
     @property
     def schedule(self) -> Schedule:
-        """What the step size of a round is multiplied by."""
+        """Factor of the step size in each round."""
         return Schedule(self.lr_schedule, self.lr_period, self.lr_decay, self.lr_warm_up)
 
     def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
@@ -221,7 +221,7 @@ class Supervised(Learner):
         return False
 
     def gradients(self, clients: Stack, model: Tensor) -> tuple[Tensor, Tensor]:
-        """See Learner.gradients; of the plain losses, without weight decay."""
+        """Gradients of the plain losses, without weight decay."""
         problem = _supervised(clients)
         parameters = leaves(problem.layout, model)
         # A stream of its own: local training in the same round draws the same batches with or without this.
@@ -232,7 +232,7 @@ class Supervised(Learner):
         return losses.detach(), torch.stack(gradients, dim=1)
 
     def reach(self, clients: Stack) -> Tensor:
-        """See Learner.reach: with momentum β, step k of a constant gradient is (1 − β^k) / (1 − β) step sizes long."""
+        """With momentum β, step k of a constant gradient is (1 − β^k) / (1 − β) step sizes long."""
         if self.optimiser != "sgd":
             raise UserError(
                 f"learner.optimiser is {self.optimiser}, whose steps do not tell a client's mean gradient, which this "
@@ -246,11 +246,11 @@ class Supervised(Learner):
         return lengths_in_all
 
     def _of_each(self, clients: Stack, name: str) -> Any:
-        """A parameter: one number, or `[n]` where it differs."""
+        """Value of a parameter: one number, or `[n]` where it differs."""
         return clients.own[name].squeeze(1) if name in clients.own else getattr(self, name)
 
     def loss(self, clients: Stack, model: Tensor) -> Tensor:
-        """See Learner.loss; without weight decay."""
+        """Loss without weight decay."""
         problem = _supervised(clients)
         parameters = problem.layout.unflatten(model)
         with torch.no_grad():
@@ -261,7 +261,7 @@ class Supervised(Learner):
         return SCALARISATIONS[self.scalarisation](losses, weights)
 
     def _outline(self, clients: Stack) -> tuple[Outline, Message]:
-        """What is known of the minibatches ahead of a round; looked up where it was made for the same clients."""
+        """Outline of the minibatches ahead of a round; looked up where it was made for the same clients."""
         rows, positions = clients.splits["train"], clients.positions
 
         def make() -> tuple[Outline, Message]:
@@ -271,7 +271,6 @@ class Supervised(Learner):
         return clients.recordings.noted((self, id(rows)), positions, make)
 
     def plan(self, clients: Stack, purpose: str = "batches") -> Plan:
-        """The minibatches of one round."""
         outline, tensors = self._outline(clients)
         return drawn(outline, tensors, clients.addresses, purpose, clients.preferences.dtype)
 
@@ -310,7 +309,6 @@ class Supervised(Learner):
         return max(training, evaluation)
 
     def probe(self) -> Supervised:
-        """Three steps."""
         return replace(self, steps=3, epochs=1)
 
     def effort(self, counts: np.ndarray) -> np.ndarray:
@@ -327,7 +325,7 @@ class Supervised(Learner):
 
 
 def _weights(given: Message) -> Tensor:
-    """Of the losses in a weighted sum, `[n, m]`, as far as attackers leave them."""
+    """Weights of the losses in a weighted sum, `[n, m]`, as far as attackers leave them."""
     return given[SCALE].unsqueeze(-1) * given["weights"] if SCALE in given else given["weights"]
 
 
@@ -350,7 +348,7 @@ def _clones(message: Message) -> Message:
 
 
 def identity_of(loss: Loss) -> Hashable:
-    """By what a recording of a loss is found again: nothing but its arguments and this decides its values.
+    """Key of a recording of a loss: nothing but its arguments and this decides its values.
 
     A function of a module, or a method of a frozen dataclass, has one; a closure has none, since what it refers to may
     be another next time.
@@ -373,12 +371,11 @@ def _named(value: object) -> Hashable:
 
 
 def _column(strength: float | Tensor, model: Tensor) -> Tensor:
-    """A pull's strength as `[n, 1]`."""
     return torch.as_tensor(strength, dtype=model.dtype, device=model.device).expand(len(model), 1)
 
 
 def can_be_recorded(pull: Pull | None) -> bool:
-    """Whether a CUDA graph may hold this pull: its tensors are inputs; a subclass may read what is not."""
+    """True if a CUDA graph may hold this pull: its tensors are inputs; a subclass may read what is not."""
     return pull is None or type(pull) is Pull
 
 

@@ -18,11 +18,11 @@ from fedpareto.moo._points import Array
 from fedpareto.moo.dominance import front
 
 LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Of the kernel, in units of the cube's edge."""
+"""Length scales of the kernel, in units of the cube's edge."""
 NOISES = (1e-6, 1e-2, 1e-1)
 """Variances of the noise, in units of the observations' variance."""
 ENOUGH = 2
-"""So many observations are needed for a process; before that, points are spread out."""
+"""Fewest observations for a process; before that, points are spread out."""
 
 
 def lattice(dimensions: int, steps: int) -> Array:
@@ -31,7 +31,7 @@ def lattice(dimensions: int, steps: int) -> Array:
 
 
 def proposal(tried: Array, values: Array, reference: Array, candidates: Array) -> Array:
-    """Which of `candidates` `[c, d]` to try next, `[d]`.
+    """The one of `candidates` `[c, d]` to try next, `[d]`.
 
     `tried` `[t, d]` are the points so far, `values` `[s, 2]` the objectives, to be minimised, of the first s ≤ t of
     them: of the others none are known yet, and the processes' means stand for them, so that they are not tried again.
@@ -53,7 +53,7 @@ def predicted(points: Array, values: Array, candidates: Array) -> tuple[Array, A
 
 
 def expected_improvement(means: Array, deviations: Array, values: Array, reference: Array) -> Array:
-    """By how much points with normally distributed objectives, `[c, 2]`, enlarge the hypervolume of `values`, `[c]`.
+    """Expected gain of hypervolume of `values`, `[c]`, by points with normally distributed objectives, `[c, 2]`.
 
     The area below the front, down to −∞ and up to the reference, is cut into strips. A point u in there is gained if
     the new one is below it in both objectives, which are independent; integrated over a strip that is a product:
@@ -109,5 +109,4 @@ def _kernel(some: Array, others: Array, length: float) -> Array:
 
 
 def _distances(some: Array, others: Array) -> Array:
-    """`[a, b]`."""
     return np.asarray(np.linalg.norm(some[:, None] - others[None], axis=-1))

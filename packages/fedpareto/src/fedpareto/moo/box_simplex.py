@@ -21,7 +21,7 @@ RIDGE = 1e-10
 TOLERANCE = 1e-12
 """The Frank-Wolfe gap of the problem with the ridge, in the normalised K, below which λ counts as optimal."""
 CHANGES = 30
-"""How often the active-set method may change which weights are at a bound."""
+"""Most changes of the active-set method."""
 STEPS = 60
 """Most steps of the interior-point method; it mostly takes 6 to 16."""
 
@@ -203,7 +203,7 @@ class _Programme:
         return best
 
     def _bound(self, weights: Array, share: float) -> tuple[Mask, Mask]:
-        """Which weights are at a lower and at an upper bound, up to a share of the width between both."""
+        """True for weights at a lower and at an upper bound, up to a share of the width between both."""
         margin = share * (self.box.high - self.box.low)
         at_low = weights - self.box.low <= margin
         return at_low, (self.box.high - weights <= margin) & ~at_low

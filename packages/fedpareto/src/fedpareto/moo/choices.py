@@ -27,7 +27,7 @@ def survivors(codes: Codes, losses: Array, choices: int, population: int) -> Cod
 
 
 def children(codes: Codes, choices: int, stream: np.random.Generator) -> Codes:
-    """As many as there are parents, `[p, b]`, who are in order: the better of two is the earlier one."""
+    """Children `[p, b]`, as many as parents, who are in order: the better of two is the earlier one."""
     p, b = codes.shape
     mothers, fathers = nsga2.parents(p, p, stream)
     cuts = stream.integers(b + 1, size=(p, 1))

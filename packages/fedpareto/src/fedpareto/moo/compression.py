@@ -38,7 +38,7 @@ def rearrange(jacobians: Tensor) -> Tensor:
 
 
 def restore(matrices: Tensor, d: int, m: int) -> Tensor:
-    """The inverse of `rearrange`."""
+    """Inverse of `rearrange`."""
     n, rows, columns = matrices.shape
     blocks = matrices.reshape(n, rows, columns // m, m).permute(0, 3, 2, 1)
     return blocks.reshape(n, m, rows * columns // m)[..., :d]

@@ -16,12 +16,12 @@ from fedpareto.moo.box_simplex import box_min_norm_weights
 from fedpareto.moo.min_norm import Array, normalised
 
 SMALLEST = 1e-6
-"""Of τ below, where updates have a length of about 1: below it g_w counts as zero."""
+"""Smallest τ below, where updates have a length of about 1: below it g_w counts as zero."""
 TOLERANCE = 1e-14
 
 
 def conflict_averse_weights(gram: ArrayLike, shares: ArrayLike, radius: float) -> Array:
-    """What is added to the shares s of g_0 = Σ_i s_i g_i, `[n]`: Σ_i of it times g_i is d − g_0; c = `radius` < 1.
+    """Weights added to the shares s of g_0 = Σ_i s_i g_i, `[n]`: Σ_i of it times g_i is d − g_0; c = `radius` < 1.
 
     For ‖g_w‖ = t given, w is the shortest mixture of the g_i + τ g_0 with τ = t / (c ‖g_0‖), which is found exactly;
     and t is where that mixture's ‖g_w‖ is t. The dual is convex in (w, t), so there is one such place.

@@ -13,7 +13,7 @@ from fedpareto.moo._points import Array, Maximise, as_points, as_vector, minimis
 
 
 def dominates(a: ArrayLike, b: ArrayLike, maximise: Maximise = False) -> bool:
-    """Whether `a` `[m]` is nowhere worse than `b` `[m]` and somewhere better."""
+    """True if `a` `[m]` is nowhere worse than `b` `[m]` and somewhere better."""
     m = np.asarray(a).size
     difference = (as_vector(a, "a", m) - as_vector(b, "b", m)) * senses(maximise, m)
     return bool((difference <= 0).all() and (difference < 0).any())

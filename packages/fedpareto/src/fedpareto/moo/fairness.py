@@ -1,4 +1,4 @@
-"""How evenly performance is spread over clients: pure functions of one number for each client, `[n]`.
+"""Spread of performance over clients: pure functions of one number for each client, `[n]`.
 
 Whether small or large is better is up to the caller: losses and accuracies both work.
 """
@@ -16,7 +16,7 @@ from fedpareto.config.errors import UserError
 from fedpareto.moo.min_norm import Array
 
 Evaluation: TypeAlias = Literal["sent", "trained"]
-"""Of the model that the server sends, or of the same after the client's local steps."""
+"""Evaluation of the model that the server sends, or of the same after the client's local steps."""
 
 LOW_SHARE = 10
 """The percentile that represents the worst-off clients."""
@@ -28,7 +28,7 @@ class AcrossClients:
 
     mean: float
     deviation: float
-    """Of the population: the clients are all there are."""
+    """Deviation of the population: the clients are all there are."""
     worst: float
     best: float
     low: float
@@ -40,7 +40,6 @@ class AcrossClients:
 
 
 def across_clients(values: ArrayLike, better: Literal["large", "small"] = "large") -> AcrossClients:
-    """All of them at once."""
     v = _finite(values)
     low, high = float(v.min()), float(v.max())
     large = better == "large"
@@ -55,7 +54,8 @@ def across_clients(values: ArrayLike, better: Literal["large", "small"] = "large
 
 
 def across_objectives(points: ArrayLike, maximise: Sequence[bool]) -> list[AcrossClients]:
-    """Of each objective, over the clients that have values: `points` `[n, m]` with NaN in the rows of the others."""
+    """Statistics of each objective, over the clients that have values: `points` `[n, m]` with NaN in the rows of the
+    others."""
     rows = np.asarray(points, dtype=np.float64)
     known = rows[np.isfinite(rows).all(axis=1)]
     return [across_clients(column, "large" if up else "small") for column, up in zip(known.T, maximise, strict=True)]

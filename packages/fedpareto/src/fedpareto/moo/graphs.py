@@ -1,4 +1,4 @@
-"""Who exchanges models with whom where there is no server: graphs as lists of neighbours."""
+"""Graphs as lists of neighbours: who exchanges models with whom where there is no server."""
 
 from __future__ import annotations
 
@@ -15,62 +15,58 @@ from fedpareto.config.errors import UserError
 from fedpareto.moo.neighbourhoods import Neighbourhoods
 
 SHOWN_PARTS, SHOWN_CLIENTS = 4, 8
-"""Of a graph that is not connected: parts, and clients of a part, that are named."""
+"""Parts of a graph that is not connected, and clients of a part, that are named."""
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Who are neighbours of n clients; all that is kept and done is linear in clients and edges."""
+    """Neighbours of n clients; all that is kept and done is linear in clients and edges."""
 
     starts: np.ndarray
-    """Where each client's neighbours begin among the `others`, and the end of the last ones, `[n + 1]`."""
+    """Place of each client's first neighbour among the `others`, and the end of the last ones, `[n + 1]`."""
     others: np.ndarray
     """The neighbours of client 0, of client 1, …, each ascending."""
 
     @classmethod
     def of(cls, n: int, ends: np.ndarray, others: np.ndarray) -> Graph:
-        """From the two ends of each edge; an edge may come twice and either way, and one to oneself is none."""
+        """Graph with edges between these ends; an edge may come twice and either way, and one to oneself is none."""
         apart = ends != others
         one, other = ends[apart].astype(np.int64), others[apart].astype(np.int64)
         rows, whom = np.divmod(np.unique(np.concatenate([one * n + other, other * n + one])), n)
         return cls(np.searchsorted(rows, np.arange(n + 1)), whom)
 
     def __len__(self) -> int:
-        """n."""
         return len(self.starts) - 1
 
     def beside(self, client: int) -> np.ndarray:
-        """The neighbours of one client, ascending."""
         return self.others[self.starts[client] : self.starts[client + 1]]
 
     @cached_property
     def degrees(self) -> np.ndarray:
-        """How many neighbours each client has, `[n]`."""
         return np.diff(self.starts)
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """Whose neighbour each of the `others` is."""
+        """The client that has each of the `others` as its neighbour."""
         return np.repeat(np.arange(len(self)), self.degrees)
 
     @property
     def edges(self) -> np.ndarray:
-        """Both ends of every edge, the lower one first, in their order, `[edges, 2]`."""
+        """Ends of every edge, the lower one first, in their order, `[edges, 2]`."""
         return np.stack([self.rows, self.others], axis=1)[self.rows < self.others]
 
     @property
     def is_complete(self) -> bool:
-        """Whether everybody is everybody's neighbour."""
         return len(self.others) == len(self) * (len(self) - 1)
 
     def matrix(self) -> np.ndarray:
-        """Who is whose neighbour as truth values, `[n, n]`: for few clients."""
+        """Neighbours as truth values, `[n, n]`: for few clients."""
         found = np.zeros((len(self), len(self)), dtype=bool)
         found[self.rows, self.others] = True
         return found
 
     def among(self, rows: np.ndarray) -> Graph:
-        """What is left with these clients only, in their order."""
+        """Graph of these clients only, in their order."""
         if len(rows) == len(self) and np.array_equal(rows, np.arange(len(self))):
             return self
         place = np.full(len(self), -1)
@@ -80,7 +76,6 @@ class Graph:
 
     @cached_property
     def neighbourhoods(self) -> Neighbourhoods:
-        """Each client with its neighbours."""
         everyone = np.arange(len(self))
         who, whom = np.concatenate([self.rows, everyone]), np.concatenate([self.others, everyone])
         order = np.lexsort([whom, who])
@@ -88,7 +83,6 @@ class Graph:
 
 
 def ring(n: int) -> Graph:
-    """Each with the one before it and the one after it."""
     rows = np.arange(n)
     return Graph.of(n, rows, (rows + 1) % n)
 
@@ -111,7 +105,7 @@ def _planes(n: int, planes: int) -> int:
 
 
 def grid(n: int, planes: int = 0) -> Graph:
-    """As a torus whose rings are cut open: rows side by side, each with the one beside it; with one row, a line."""
+    """Torus whose rings are cut open: rows side by side, each with the one beside it; with one row, a line."""
     planes = _planes(n, planes)
     size, rows = n // planes, np.arange(n)
     along, across = rows[rows % size < size - 1], rows[: n - size]
@@ -187,17 +181,16 @@ def _must_fit(n: int, degree: int) -> None:
 
 
 def complete(n: int) -> Graph:
-    """Everybody with everybody."""
     return Graph(np.arange(n + 1) * (n - 1), np.flatnonzero(~np.eye(n, dtype=bool)) % n)
 
 
 def of_edges(n: int, edges: Sequence[str]) -> Graph:
-    """From pairs such as `0-3`, or from a file that has one in each line."""
+    """Graph from pairs such as `0-3`, or from a file that has one in each line."""
     return of_pairs(n, *pairs_in(edges))
 
 
 def pairs_in(edges: Sequence[str]) -> tuple[str, str]:
-    """Where the edges come from, as errors name it, and all of them, separated by commas."""
+    """Source of the edges, as errors name it, and all of them, separated by commas."""
     listed = ",".join(edges)
     if "," in listed or _is_pair(listed):
         return "edges", listed
@@ -205,7 +198,6 @@ def pairs_in(edges: Sequence[str]) -> tuple[str, str]:
 
 
 def of_pairs(n: int, whence: str, listed: str) -> Graph:
-    """From what `pairs_in` found."""
     edges = listed.split(",") if listed else []
     wrong = next((edge for edge in edges if not _is_pair(edge)), None)
     if wrong is not None:
@@ -222,7 +214,7 @@ def _is_pair(edge: str) -> bool:
 
 
 def _lines(file: str) -> list[str]:
-    """What a file has in its lines, but for empty ones and those that begin with #; `0 3` and `0,3` are edges, too."""
+    """Lines of a file but for empty ones and those that begin with #; `0 3` and `0,3` are edges, too."""
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -234,7 +226,7 @@ def _lines(file: str) -> list[str]:
 
 
 def parts(graph: Graph) -> list[np.ndarray]:
-    """Who can reach whom: the rows of each connected part, ascending, in the order of their first ones."""
+    """Connected parts of a graph: the rows of each, ascending, in the order of their first ones."""
     from scipy.sparse.csgraph import connected_components
 
     count, part = connected_components(_as_sparse(graph), directed=False)
@@ -245,7 +237,7 @@ def parts(graph: Graph) -> list[np.ndarray]:
 
 
 def breadth_first(graph: Graph, start: int = 0) -> np.ndarray:
-    """All that can be reached from one: first its neighbours, then theirs; those of equal distance in their order."""
+    """Rows that can be reached from one: first its neighbours, then theirs; those of equal distance in their order."""
     from scipy.sparse.csgraph import breadth_first_order
 
     found = breadth_first_order(_as_sparse(graph), start, return_predecessors=False)
@@ -267,7 +259,6 @@ def must_be_connected(graph: Graph) -> None:
 
 
 def _told(rows: np.ndarray) -> str:
-    """Clients in few words."""
     named = ", ".join(map(str, rows[:SHOWN_CLIENTS].tolist()))
     return f"client{'s' if len(rows) > 1 else ''} {named}" + (", …" if len(rows) > SHOWN_CLIENTS else "")
 

@@ -174,7 +174,7 @@ def _as_known_front(known_front: ArrayLike, m: int | None = None) -> Array:
 
 
 def _with_known_front(points: ArrayLike, known_front: ArrayLike, maximise: Maximise) -> tuple[Array, Array]:
-    """Both sets turned so that every objective is minimised."""
+    """Both sets as losses, so that every objective is minimised."""
     known = _as_known_front(known_front)
     sense = senses(maximise, known.shape[1])
     return as_points(points, m=known.shape[1]) * sense, known * sense

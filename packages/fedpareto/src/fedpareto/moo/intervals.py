@@ -1,4 +1,4 @@
-"""What a few seeds allow to say: intervals of means, and of paired differences."""
+"""Confidence intervals of means, and of paired differences, from a few seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LEVEL = 0.95
-"""Of every interval, in the sense of Student's t."""
+"""Level of every interval, in the sense of Student's t."""
 
 FEWEST_EQUAL = 6
 """Values that are all equal need to be this many to have an interval: see `interval`."""
@@ -26,12 +26,13 @@ class Interval(NamedTuple):
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the sign of the mean is certain at this level."""
+        """True if the sign of the mean is certain at this level."""
         return self.low > 0 or self.high < 0
 
 
 def interval(values: ArrayLike) -> Interval | None:
-    """Of the mean of `values` `[k]`; None for fewer than two values, a value that is not finite, or few equal ones.
+    """Interval of the mean of `values` `[k]`; None for fewer than two values, a value that is not finite, or few equal
+    ones.
 
     Equal values show no scatter, of which Student's t is made. What is left is the sign test: that k differences have
     one sign by chance has the probability 2 / 2^k, which is below 5 % from six on. Then their interval has no width.

@@ -14,7 +14,7 @@ from fedpareto.config.errors import UserError
 Array = NDArray[np.float64]
 
 RIDGE = 1e-10
-"""Added to the normalised K: of equally good weights (identical gradients) the most even ones are chosen."""
+"""Weight added to the normalised K: of equally good weights (identical gradients) the most even ones are chosen."""
 
 
 def min_norm_weights(gram: ArrayLike) -> Array:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """Who hears whom: each of n clients itself and its neighbours, as pairs, in the order of clients and of whom each
-    hears.
+    """Pairs of who hears whom: each of n clients itself and its neighbours, as pairs, in the order of clients and of
+    whom each hears.
 
     Sums go turn by turn: to what each has, one operation adds the second of those whom it hears, then the third. So
     there is no loop over clients, time and memory are linear in the pairs, and a client's sum is the same to the bit
@@ -40,13 +40,13 @@ class Neighbourhoods:
 
     @cached_property
     def _turns(self) -> list[np.ndarray]:
-        """The pairs that are added in each turn, of clients in their `_order`."""
+        """Pairs that are added in each turn, of clients in their `_order`."""
         counts = np.diff(self.starts)[self._order]
         first, having = self.starts[self._order], np.searchsorted(-counts, -np.arange(counts.max(initial=0)))
         return [first[:some] + turn for turn, some in enumerate(having.tolist())]
 
     def sum(self, terms: Callable[[Tensor], Tensor], device: torch.device) -> Tensor:
-        """Of each client the sum of its terms, `[n, ...]`; `terms` are those of some pairs, by their places `[k]`."""
+        """Sum of the terms of each client, `[n, ...]`; `terms` are those of some pairs, by their places `[k]`."""
         first, *others = (torch.as_tensor(turn, device=device) for turn in self._turns)
         total = terms(first)
         for places in others:
@@ -56,11 +56,11 @@ class Neighbourhoods:
         return found
 
     def mixed(self, shares: Tensor, rows: Tensor) -> Tensor:
-        """Of each client the sum of `rows` `[n, d]` of those whom it hears, by `shares` `[pairs]`; `[n, d]`."""
+        """Mixture for each client of the `rows` `[n, d]` of those whom it hears, by `shares` `[pairs]`; `[n, d]`."""
         whom, shares = torch.as_tensor(self.whom, device=rows.device), shares.to(rows)
         return self.sum(lambda pairs: rows[whom[pairs]].mul_(shares[pairs].unsqueeze(1)), rows.device)
 
     def mean(self, weights: Tensor, rows: Tensor) -> Tensor:
-        """The same by `weights` of any sum."""
+        """Mixture by `weights` of any sum."""
         totals = self.sum(weights.__getitem__, rows.device)
         return self.mixed(weights / totals[torch.as_tensor(self.who, device=rows.device)], rows)

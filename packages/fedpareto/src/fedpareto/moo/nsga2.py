@@ -117,12 +117,10 @@ def parents(count: int, children: int, stream: np.random.Generator) -> tuple[NDA
 
 
 def _together(some: tuple[Genomes, Array], others: tuple[Genomes, Array]) -> tuple[Genomes, Array]:
-    """Genomes and their objectives, one after the other."""
     return np.vstack([some[0], others[0]]), np.vstack([some[1], others[1]])
 
 
 def _front(genomes: Genomes, losses: Array) -> tuple[Genomes, Array]:
-    """Those that are not dominated."""
     best = is_nondominated(losses)
     return genomes[best], losses[best]
 

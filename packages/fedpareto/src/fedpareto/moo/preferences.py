@@ -20,7 +20,7 @@ from fedpareto.moo._points import Array
 from fedpareto.moo.subsets import dealt
 
 SUM_TOLERANCE = 1e-6
-"""How far from 1 a preference's sum may lie: thirds written with six digits still pass."""
+"""Largest distance of a preference's sum from 1: thirds written with six digits still pass."""
 
 NAMES = ("dirichlet", "equidistant", "gaussian", "groups", "sweep", "tasks", "uniform")
 """The words `from_spec` knows."""
@@ -138,7 +138,7 @@ def by_name(spec: Spec) -> Mapping[str, Sequence[float]] | None:
 
 
 def is_common(spec: Spec) -> bool:
-    """Whether a configuration gives all clients one preference, so that it is not private."""
+    """True if a configuration gives all clients one preference, so that it is not private."""
     if by_name(spec) is not None:
         return False
     if isinstance(spec, str):

@@ -50,14 +50,14 @@ def krum(gram: Tensor, attackers: int, keep: int = 1) -> list[int]:
 
 
 def near(updates: Tensor, centre: Tensor, radius: float) -> Tensor:
-    """Which updates `[n]` lie no further from `centre` `[d]` than `radius` times the median of all distances."""
+    """True for updates `[n]` no further from `centre` `[d]` than `radius` times the median of all distances."""
     distances = (updates.double() - centre.double()).norm(dim=1)
     is_near: Tensor = distances <= radius * middle(distances) * (1 + SAME)
     return is_near
 
 
 def alike(gram: Tensor, weights: Tensor, width: float, widening: float) -> Tensor:
-    """Which updates `[n]` point where most do (Muñoz-González, Co, Lupu, 2019, algorithm 1).
+    """True for updates `[n]` that point where most do (Muñoz-González, Co, Lupu, 2019, algorithm 1).
 
     `gram` are the updates' inner products `[n, n]`. Of each update that is left the cosine with the weighted mean of
     those left is taken, and what lies further than `width` standard deviations from the median is discarded: below it

@@ -29,7 +29,7 @@ def separation(similarity: Tensor, sides: Tensor) -> Tensor:
 
 
 def separation_p_value(similarity: Tensor, half: list[int], stream: np.random.Generator, draws: int = DRAWS) -> float:
-    """How often a random half of the same size stands apart as clearly as this one.
+    """Share of random relabellings in which a half of the same size stands apart as clearly as this one.
 
     Exact where the half was chosen without these similarities: then, if all members are alike, every half of its size
     is as likely. A half that was chosen *by* them always looks well separated, and the value would be far too small.

@@ -21,7 +21,7 @@ def cosines(vectors: Tensor) -> Tensor:
 
 
 def cosines_of(rows: Tensor, vectors: Tensor) -> Tensor:
-    """The same for some rows only, which are named by their places `[k]`: `[k, n]`."""
+    """Cosines of some rows only, which are named by their places `[k]`: `[k, n]`."""
     lengths = vectors.norm(dim=1, keepdim=True).clamp_min(torch.finfo(vectors.dtype).tiny)
     some = vectors[rows] / lengths[rows]
     found: Tensor = ((some @ vectors.T) / lengths.T).clamp(-1, 1)

@@ -10,7 +10,7 @@ from fedpareto.config.errors import UnknownName, UserError
 
 
 def dealt(subsets: Sequence[str], names: Sequence[str], clients: int, what: str) -> np.ndarray:
-    """Which of the objectives `names` each client has, booleans `[n, m]`; `what` begins a complaint.
+    """Objectives `names` that each client has, booleans `[n, m]`; `what` begins a complaint.
 
     A subset is text such as "accuracy+demographic-parity". They are dealt to clients in turn; with commas, one text
     holds several of them, as on a command line. Without any, everybody has all objectives.

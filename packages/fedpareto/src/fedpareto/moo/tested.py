@@ -1,4 +1,4 @@
-"""What models are tested on, and what a constant answer scores there: without both, a number says little."""
+"""Test rows of models, and the score of a constant answer on them: without both, a number says little."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ AT_THE_CONSTANT = 0.005
 
 
 CHANCE = "random policy"
-"""The reference of whoever acts: its actions are random."""
+"""Name of the reference of whoever acts: its actions are random."""
 
 
 class Constant(NamedTuple):
-    """The same answer for everybody."""
+    """One answer for everybody."""
 
     answer: int
-    """Which of them: 0, 1 and so on."""
+    """Number of the answer: 0, 1 and so on."""
     values: np.ndarray
-    """Its objectives `[m]`, mean over clients."""
+    """Objectives `[m]`, mean over clients."""
     hypervolume: float
-    """Of its points at all clients."""
+    """Hypervolume of its points at all clients."""
 
 
 class Aim(Protocol):
@@ -36,11 +36,11 @@ class Aim(Protocol):
 
     @property
     def maximise(self) -> bool:
-        """Its direction."""
+        """True where larger is better."""
 
     @property
     def reference(self) -> float:
-        """Its reference value for the hypervolume."""
+        """Reference value for the hypervolume."""
 
 
 def worth(points: np.ndarray, preferences: np.ndarray | None, objectives: Sequence[Aim]) -> float:
@@ -58,8 +58,8 @@ class Tested:
     """The held-out rows of one seed."""
 
     rows: int
-    """Behind the headline: of all clients together, or where each client is tested on its own, the fewest of one; 0
-    where there are episodes instead."""
+    """Rows behind the headline: of all clients together, or where each client is tested on its own, the fewest of one;
+    0 where there are episodes instead."""
     smallest: int
     """The client with the fewest rows of its own has this many."""
     constants: np.ndarray
@@ -70,23 +70,22 @@ class Tested:
     `[n, m]`; of reinforcement learning those of a random policy. Empty where there is none, and in folders of before.
     """
     test_digest: str = ""
-    """Of the test rows; empty in folders of before."""
+    """Digest of the test rows; empty in folders of before."""
     clients_digest: str = ""
-    """Of the other rows of all clients."""
+    """Digest of the other rows of all clients."""
 
     def to_plain(self) -> dict[str, Any]:
-        """For a file."""
         plain = {name: points.tolist() for name, points in self.plain.items()}
         return asdict(self) | {"constants": self.constants.tolist(), "plain": plain}
 
     def references(self, objectives: Sequence[Aim]) -> dict[str, np.ndarray]:
-        """What to hold models on these rows against, by name: points `[n, m]`, or `[1, m]` of one for all."""
+        """References for models on these rows, by name: points `[n, m]`, or `[1, m]` of one for all."""
         best = self.constant(objectives)
         constant = {} if best is None else {"constant": self.constants[best.answer]}
         return constant | {name if name == CHANCE else f"plain {name}": points for name, points in self.plain.items()}
 
     def beside(self, points: np.ndarray, preferences: np.ndarray | None, objectives: Sequence[Aim]) -> dict[str, float]:
-        """By reference, how much more models with these points `[n, m]` are worth than it.
+        """Gain in worth of models with these points `[n, m]` over each reference, by its name.
 
         That is what clients have under their own preferences, mean over them; where these are private, hypervolume.
         """
@@ -104,7 +103,7 @@ class Tested:
         return Constant(best, self.constants[best].mean(axis=0), volumes[best])
 
     def collapsed(self, points: np.ndarray) -> bool:
-        """Whether every model `[n, m]` scores what a constant answer does."""
+        """True if every model `[n, m]` scores what a constant answer does."""
         if not len(self.constants) or not len(points):
             return False
         if self.constants.shape[1] not in (1, len(points)):

@@ -54,12 +54,10 @@ def attention(
 
 
 def _split(values: Tensor, heads: int) -> Tensor:
-    """`[b, t, heads · d]` as `[b, heads, t, d]`."""
     return values.view(*values.shape[:2], heads, -1).transpose(1, 2)
 
 
 def _projections(layer: Any) -> list[tuple[Tensor, Tensor | None]]:
-    """Weight and bias of query, key and value."""
     if layer.in_proj_weight is not None:
         weights = layer.in_proj_weight.chunk(3)
     else:
@@ -69,7 +67,7 @@ def _projections(layer: Any) -> list[tuple[Tensor, Tensor | None]]:
 
 
 def _added(mask: Tensor, scores: Tensor) -> Tensor:
-    """What a mask adds to scores: minus infinity where it is true, or its own numbers."""
+    """Values that a mask adds to scores: minus infinity where it is true, or its own numbers."""
     if mask.dtype != torch.bool:
         return mask.to(scores.dtype)
     return torch.zeros_like(mask, dtype=scores.dtype).masked_fill(mask, -math.inf)

@@ -33,7 +33,6 @@ class _Layer:
     """The gradient of what it got, `[n, b, in]`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """x·W + b."""
         if self.output is None:
             return torch.baddbmm(self.bias, inputs, self.weight)
         return torch.bmm(inputs, self.weight, out=self.output).add_(self.bias)
@@ -61,9 +60,9 @@ class _Sparse:
 
     connections: Connections
     model: Tensor
-    """What there is of it, `[n, k]`."""
+    """Values of the weight that there are, `[n, k]`."""
     gradient: Tensor
-    """The same of the gradient."""
+    """Gradient of these values, `[n, k]`."""
     whole: Tensor
     """`[n, in, out]`."""
     of_whole: Tensor
@@ -75,11 +74,11 @@ class _Sparse:
         return cls(connections, model, gradient, whole, torch.empty_like(whole))
 
     def fill(self) -> None:
-        """The whole weight as the model is now."""
+        """Fill the whole weight with the model as it is now."""
         self.whole.flatten(1).index_copy_(1, self._places, self.model)
 
     def keep(self) -> None:
-        """What there is of the whole gradient."""
+        """Keep the values that there are of the whole gradient."""
         self.gradient.copy_(self.of_whole.flatten(1).index_select(1, self._places))
 
     @property
@@ -95,7 +94,7 @@ class Backprop:
         self.batch = 0
         self.layers: list[_Layer] = []
         self.inputs: list[Tensor] = []
-        """Of each layer, from the last forward pass."""
+        """Inputs of each layer, from the last forward pass."""
         self.parts, self.of_parts = (network.layout.unflatten(flat.detach()) for flat in (model, gradient))
         self.sparse = [self._sparse(one) for one in network.layout.connections]
 

@@ -86,7 +86,7 @@ class _StackedBatchNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor, None, None]:
-        """Of the inputs: what is left of the gradient without its mean and without its part along the outputs."""
+        """Gradient of the inputs: without its mean and without its part along the outputs."""
         normal, real, scale, count = ctx.saved_tensors
         own = gradient.reshape(normal.shape) * real
         mean = own.sum((1, 3), keepdim=True).div_(count)

@@ -12,7 +12,7 @@ from fedpareto.tensors.workspace import Workspace
 
 
 class CompiledDescending:
-    """See Descending; here models are changed where they are."""
+    """`Descending` by compiled loops; models are changed where they are."""
 
     def __init__(self, network: MLP, model: Tensor, workspace: Workspace, kept: float, lr: float) -> None:
         from fedpareto.networks import kernels
@@ -54,7 +54,6 @@ class CompiledDescending:
         self.spaces = self._space("of one client", 3, largest).numpy()
 
     def _flat(self, values: Tensor) -> np.ndarray:
-        """Of each client one row."""
         return np.ascontiguousarray(values.numpy(), dtype=self.dtype).reshape(len(values), -1)
 
     def _space(self, name: str, *shape: int) -> Tensor:

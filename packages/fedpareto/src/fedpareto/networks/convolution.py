@@ -34,7 +34,7 @@ def stacked_conv2d(
 
 
 def is_stacked(layer: nn.Conv2d) -> bool:
-    """Whether stacked_conv2d does the same as torch's layer."""
+    """True if stacked_conv2d does the same as torch's layer."""
     steps = (layer.dilation, layer.groups, layer.padding_mode)
     is_own = type(layer).forward is not nn.Conv2d.forward
     return steps == ((1, 1), 1, "zeros") and not isinstance(layer.padding, str) and not is_own
@@ -61,7 +61,7 @@ def conv2d(layer: Any, name: str, current: Current, images: Tensor) -> Tensor:
 
 
 class _StackedConvolution(torch.autograd.Function):
-    """By patches, in channels-last memory: grouped convolutions of libraries leave a GPU mostly idle.
+    """Convolution by patches, in channels-last memory: grouped convolutions of libraries leave a GPU mostly idle.
 
     The bias is one more entry of the kernel, which every patch multiplies by 1; so it is as precise as products are.
     """
@@ -69,7 +69,7 @@ class _StackedConvolution(torch.autograd.Function):
     @staticmethod
     @inspected
     def forward(inputs: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """See stacked_conv2d; also the patches, which the gradient needs."""
+        """Values of stacked_conv2d; also the patches, which the gradient needs."""
         pixels = inputs.permute(0, 1, 3, 4, 2)
         kernel = _kernel(weight, bias)
         patches = _patches(_filled(pixels, -1), weight.shape[3:], stride, kernel.shape[1])
@@ -78,7 +78,6 @@ class _StackedConvolution(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keeps what the gradient needs."""
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)  # Of the patches: zeros, as many as they are.
         ctx.save_for_backward(inputs[1], output[1])
@@ -86,7 +85,6 @@ class _StackedConvolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        """The gradients of inputs (if needed), weight and bias."""
         weight, patches = ctx.saved_tensors
         n, out, channels, height, width = weight.shape
         of_pixels = gradient.permute(0, 1, 3, 4, 2).contiguous()
@@ -105,14 +103,15 @@ def _entries(weight: Tensor) -> Tensor:
 
 
 def _filled(tensor: Tensor, channels: int) -> Tensor:
-    """With as many channels of 0 in dimension `channels` as `_missing` says."""
+    """Pad with as many channels of 0 in dimension `channels` as `_missing` says."""
     missing = _missing(tensor.shape[channels], tensor)
     after = tensor.dim() - 1 - channels % tensor.dim()
     return F.pad(tensor, (0, 0) * after + (0, missing)) if missing else tensor
 
 
 def _missing(channels: int, like: Tensor) -> int:
-    """How many more make a pixel of 16-bit numbers pieces of 8 bytes; none where that is more than a third again.
+    """Number of channels that, added, make a pixel of 16-bit numbers pieces of 8 bytes; none where that is more than a
+    third again.
 
     With 32 bits the longer products cost more than the faster copy brings.
     """
@@ -121,7 +120,7 @@ def _missing(channels: int, like: Tensor) -> int:
 
 
 def _kernel(weight: Tensor, bias: Tensor) -> Tensor:
-    """What patches are multiplied by, `[n, k · l · c + 1 + padding, o]`: a weight and below it the bias.
+    """Factor of the patches, `[n, k · l · c + 1 + padding, o]`: a weight and below it the bias.
 
     Their length is filled up to a multiple of 8: on rows of another length, a GPU's tensor cores are idle (with
     bfloat16 and 75 entries the gradient took 13 times as long).
@@ -131,7 +130,8 @@ def _kernel(weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _patches(pixels: Tensor, window: Sequence[int], stride: tuple[int, int], length: int) -> Tensor:
-    """Of pixels `[n, b, h, w, c]`, `[n, b, y, x, length]`: those that a window sees, then a 1 for the bias, then 0."""
+    """Patches `[n, b, y, x, length]` of pixels `[n, b, h, w, c]`: those that a window sees, then a 1 for the bias, then
+    0."""
     wide = in_pieces(pixels)
     windows = wide.unfold(2, window[0], stride[0]).unfold(3, window[1], stride[1]).movedim(4, -1)
     patches = pixels.new_empty(*windows.shape[:4], length)
@@ -173,7 +173,7 @@ def _of_inputs(of_pixels: Tensor, weight: Tensor, shape: torch.Size, stride: tup
 
 
 def _turned_round(of_pixels: Tensor, weight: Tensor) -> Tensor:
-    """The same `[n, b, h, w, c]`, as a convolution of the padded `of_pixels` with the kernel turned round.
+    """Gradient of images `[n, b, h, w, c]`, as a convolution of the padded `of_pixels` with the kernel turned round.
 
     Columns of the kernel are summed by a product, its lines after that, as they lie in memory: less is written than
     by patches of either side, and rounded less often. It is more arithmetic, which costs little with 16 bits only.
@@ -187,7 +187,7 @@ def _turned_round(of_pixels: Tensor, weight: Tensor) -> Tensor:
 
 
 def _summed_lines(lines: Tensor) -> Tensor:
-    """Of `[n, b, y, x, k, c]`, image lines `[n, b, h, x, c]`: the sum over k of what begins k lines above each.
+    """Image lines `[n, b, h, x, c]` of `[n, b, y, x, k, c]`: the sum over k of what begins k lines above each.
 
     The first k − 1 lines are above the image. The view counts k from below, so that it goes forward in memory.
     """

@@ -37,7 +37,6 @@ class _Layer:
     """`[n, 1, b]`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """x·W + b."""
         torch.bmm(inputs, self.weight, out=self.output)
         return self.output if self.bias is None else self.output.add_(self.bias)
 
@@ -72,7 +71,7 @@ class Descending:
         self.batch = 0
         self.layers: list[_Layer] = []
         self.inputs: list[Tensor] = []
-        """Of each layer, from the last forward pass."""
+        """Inputs of each layer, from the last forward pass."""
 
     def add_in_steps(self, added: Tensor) -> None:
         """From now on every step adds this to the models, `[n, d]`."""
@@ -111,7 +110,7 @@ class Descending:
             self.packed.add_(self.added)
 
     def _pack(self, flat: Tensor) -> Tensor:
-        """Of models `[n, d]`, the tensors one after the other, each of all models."""
+        """Tensors of models `[n, d]` one after the other, each of all models."""
         return torch.cat([part.reshape(-1) for part in flat.split_with_sizes(self.sizes, dim=1)])
 
     def _parts(self) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Where the hidden units of a sequence of torch's layers are, if it can be narrowed (see tensors.widths)."""
+"""Hidden units of a sequence of torch's layers, if it can be narrowed (see tensors.widths)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _between(layers: Sequence[tuple[str, Any]], names: Collection[str]) -> Hidde
 
 
 def _block(first: Any, last: Any, between: Sequence[nn.Module]) -> int:
-    """How many inputs of the last layer each unit of the first one is, side by side; 0: that is not known."""
+    """Number of inputs of the last layer that each unit of the first one is, side by side; 0: that is not known."""
     on_images, flat = type(first) in CONVOLUTIONS, False
     for layer in between:
         if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
@@ -69,5 +69,4 @@ def _block(first: Any, last: Any, between: Sequence[nn.Module]) -> int:
 
 
 def _units(layer: Any) -> int:
-    """Of a linear layer, or the channels of a convolution."""
     return int(layer.out_features if type(layer) is nn.Linear else layer.out_channels)

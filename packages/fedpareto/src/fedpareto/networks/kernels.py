@@ -87,7 +87,6 @@ def descend(
 
 @compiled
 def _layer(inputs: np.ndarray, weight: np.ndarray, bias: np.ndarray, relu: bool, to: np.ndarray) -> None:
-    """x·W + b, and ReLU."""
     fan_out, rows = len(bias), len(to) // len(bias)
     fan_in, zero, one = len(weight) // fan_out, to.dtype.type(0), to.dtype.type(1)
     if fan_out == 1:
@@ -136,7 +135,6 @@ def _to_inputs(gradient: np.ndarray, weight: np.ndarray, fan_in: int, turned: np
 def _step(
     weight: np.ndarray, inputs: np.ndarray, gradient: np.ndarray, kept: float, lr: float, sums: np.ndarray
 ) -> None:
-    """W ← kept·W − lr·xᵀ·g."""
     fan_in = len(sums)
     fan_out, rows = len(weight) // fan_in, len(inputs) // fan_in
     if fan_out > 1:

@@ -28,7 +28,7 @@ CHANNELS = {nn.Dropout1d: 3, nn.Dropout2d: 0, nn.Dropout3d: 5, nn.FeatureAlphaDr
 """Layers that drop whole channels, and how many dimensions a minibatch has for them (0: any); with fewer dimensions
 torch takes it for one row."""
 ALPHA = -1.7580993408473766
-"""What a self-normalising network takes instead of a dropped value (Klambauer et al., 2017)."""
+"""Value that a self-normalising network takes instead of a dropped one (Klambauer et al., 2017)."""
 
 
 def prepared(module: nn.Module, current: Current) -> nn.Module:
@@ -48,7 +48,7 @@ def prepared(module: nn.Module, current: Current) -> nn.Module:
 
 
 def _check(name: str, layer: nn.Module) -> None:
-    """Refuses what would give wrong numbers in a stack."""
+    """Refuse layers that would give wrong numbers in a stack."""
     if isinstance(layer, _BatchNorm) and (not layer.track_running_stats or layer.momentum is None):
         raise UserError(
             f"the layer '{name}' keeps no running statistics with a momentum, without which what is said of a row "
@@ -61,7 +61,7 @@ def _check(name: str, layer: nn.Module) -> None:
 
 
 def is_noisy(layer: nn.Module) -> bool:
-    """Whether a layer without parameters draws random numbers."""
+    """True if a layer without parameters draws random numbers."""
     return type(layer).forward in DROPOUTS
 
 
@@ -81,7 +81,7 @@ def dropout(layer: Any, name: str, current: Current, rows: Tensor) -> Tensor:
 
 
 def _dropped_together(layer: nn.Module, rows: Tensor) -> tuple[int, ...]:
-    """One number for each value, or for each channel."""
+    """Shape of the draws: one number for each value, or for each channel."""
     dimensions = next((count for kind, count in CHANNELS.items() if isinstance(layer, kind)), None)
     if dimensions is None:
         return tuple(rows.shape)
@@ -104,4 +104,4 @@ FORWARDS: dict[Callable[..., Any], Callable[..., Any]] = {
     nn.LSTM.forward: recurrent,
     nn.GRU.forward: recurrent,
 }
-"""By torch's forward pass, ours: a layer of somebody's own, with another one, stays as it is."""
+"""Own forward passes by torch's: a layer of somebody's own, with another one, stays as it is."""

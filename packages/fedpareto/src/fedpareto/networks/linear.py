@@ -48,7 +48,6 @@ class _StackedLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        """The gradients of inputs, weight and bias that are needed."""
         inputs, weight, *output = ctx.saved_tensors
         if ctx.relu:
             gradient = torch.ops.aten.threshold_backward(gradient, output[0], 0)
@@ -101,7 +100,7 @@ def linear_of_each(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def as_autocast_wants(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """In the lower precision that was set, if any: torch does not see through operations of our own."""
+    """Tensors in the lower precision that was set, if any: torch does not see through operations of our own."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors

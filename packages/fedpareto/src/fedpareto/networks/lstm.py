@@ -38,7 +38,7 @@ def stacked_lstm(
 def _as_torch_has_it(
     inputs: Tensor, of_input: Tensor, recurrent: Tensor, bias: Tensor, state: Tensor, cell: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The same of one client, for who writes the graph down: one operator, instead of some for each step."""
+    """LSTM of one client, for who writes the graph down: one operator, instead of some for each step."""
     assert inputs.shape[1] == 1, "torch's own LSTM cannot be stacked"
     weights = (of_input[0].mT, recurrent[0].mT, bias[0], torch.zeros_like(bias[0]))
     outputs, _, last = torch.lstm(inputs[:, 0], (state, cell), weights, True, 1, 0.0, False, False, False)
@@ -117,7 +117,6 @@ class _StackedLSTM(torch.autograd.Function):
 
 
 def _activated(gates: Tensor) -> tuple[Tensor, ...]:
-    """The four gates `[n, b, h]`, activated in place."""
     let_in, keep, new, let_out = gates.chunk(4, dim=-1)
     for gate in (let_in, keep, let_out):
         gate.sigmoid_()

@@ -28,7 +28,7 @@ class MLP:
     linear: int = 1
     """Layers at the end that have no ReLU after them."""
     sparsity: Sparsity = Sparsity()
-    """Which connections between layers there are."""
+    """Connections between layers."""
 
     def __post_init__(self) -> None:
         if any(width < 1 for width in self.hidden):
@@ -36,7 +36,7 @@ class MLP:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of the inputs and of each layer."""
+        """Widths of the inputs and of each layer."""
         return self.inputs, *self.hidden, self.outputs
 
     @cached_property
@@ -49,7 +49,7 @@ class MLP:
         return Layout.of(shapes, hidden=hidden).sparse(self.sparsity)
 
     def has_relu(self, layer: int) -> bool:
-        """Whether a ReLU follows that layer, counted from 0."""
+        """True if a ReLU follows that layer, counted from 0."""
         return layer <= len(self.hidden) - self.linear
 
     def initial(self, seed: int, purpose: str = "initial model") -> Tensor:

@@ -195,7 +195,7 @@ def layout_of(module: nn.Module) -> Layout:
 
 
 def _calls(training: Training | None, clients: int) -> list[Now]:
-    """What each client of a stack is told, one by one."""
+    """`Now` of each client of a stack, one by one."""
     if training is None:
         return [Now() for _ in range(clients)]
     streams = zip(*(tensor.unbind() for tensor in training.streams()), strict=True)
@@ -203,7 +203,6 @@ def _calls(training: Training | None, clients: int) -> list[Now]:
 
 
 def _over_stack(one: Callable[..., Any], *arguments: Any) -> Any:
-    """`one` client's work over a stack of them."""
     try:
         return torch.func.vmap(one)(*arguments)
     except RuntimeError as problem:
@@ -214,7 +213,7 @@ def _over_stack(one: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _parts_first(module: nn.Module) -> Iterator[nn.Module]:
-    """A module's parts, theirs before them, and at last the module itself."""
+    """All parts of a module, theirs before them, and at last the module itself."""
     for part in module.children():
         yield from _parts_first(part)
     yield module
@@ -234,13 +233,12 @@ def _sequence(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]
 
 
 def _own(name: str, layer: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters of one layer, and those of its buffers that are part of the model."""
     parts = (*layer.named_parameters(), *layer.named_buffers())
     return {part: parameters[f"{name}.{part}"] for part, _ in parts if f"{name}.{part}" in parameters}
 
 
 def _convolutional(layers: Sequence[tuple[str, nn.Module]]) -> int:
-    """How many layers there are up to the last convolution and the pooling after it, or to one of somebody's own.
+    """Number of layers up to the last convolution and the pooling after it, or to one of somebody's own.
 
     What is dropped after them is drawn for all clients at once.
     """
@@ -251,12 +249,11 @@ def _convolutional(layers: Sequence[tuple[str, nn.Module]]) -> int:
 
 
 def _is_plainly_applied(layer: nn.Module) -> bool:
-    """Whether a layer is the same function of every row; of somebody's own layers that is not known."""
+    """True if a layer is the same function of every row; of somebody's own layers that is not known."""
     return _is_known(layer) and next(layer.parameters(), None) is None and not is_noisy(layer)
 
 
 def _is_known(layer: nn.Module) -> bool:
-    """Whether it is torch's own."""
     return type(layer).__module__.startswith("torch.nn.modules.")
 
 

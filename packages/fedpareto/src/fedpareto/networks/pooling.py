@@ -12,7 +12,7 @@ from fedpareto.networks.wide_copy import in_pieces
 
 
 def halves(layer: nn.Module, images: Tensor) -> bool:
-    """Whether it is a pooling of 2 × 2 squares side by side, which tile the images `[..., h, w]`."""
+    """True for a pooling of 2 × 2 squares side by side, which tile the images `[..., h, w]`."""
     if type(layer) is not nn.MaxPool2d or layer.return_indices:
         return False
     windows = [_pair(value) for value in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)]
@@ -26,7 +26,8 @@ def halved(images: Tensor) -> Tensor:
 
 
 class _Halved(torch.autograd.Function):
-    """Of pixels `[..., h, w, c]`: the larger of two neighbours, then of two lines. Of equal ones, the first counts.
+    """Pooling of pixels `[..., h, w, c]`: the larger of two neighbours, then of two lines. Of equal ones, the first
+    counts.
 
     The four corners of all squares are laid apart first, since what lies one after the other is compared faster.
     """
@@ -41,13 +42,13 @@ class _Halved(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """The gradient goes where the largest value was."""
         corners, narrow = ctx.saved_tensors
         return _squares(_handed_on(_handed_on(gradient, narrow), corners))
 
 
 def _corners(pixels: Tensor) -> Tensor:
-    """Of the squares of `[..., h, w, c]`: `[2, 2, ..., h / 2, w / 2, c]`, first left or right, then upper or lower."""
+    """Corners of the squares of `[..., h, w, c]`, `[2, 2, ..., h / 2, w / 2, c]`: first left or right, then upper or
+    lower."""
     pieces = in_pieces(pixels)
     *rows, height, width, count = pieces.shape
     squares = pieces.view(*rows, height // 2, 2, width // 2, 2, count)
@@ -55,7 +56,7 @@ def _corners(pixels: Tensor) -> Tensor:
 
 
 def _squares(corners: Tensor) -> Tensor:
-    """The inverse of _corners."""
+    """Inverse of _corners."""
     squares = in_pieces(corners).movedim((0, 1), (-2, -4)).contiguous()
     return squares.flatten(-5, -4).flatten(-3, -2).view(corners.dtype)
 

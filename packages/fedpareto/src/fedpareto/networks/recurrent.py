@@ -12,7 +12,7 @@ from fedpareto.networks.lstm import stacked_lstm
 from fedpareto.tensors.training import Current, Now
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Of the inputs `[g, e]`, of the state `[g, h]`, and a bias for each, `[g]`; g is h for each gate."""
+"""Weights of the inputs `[g, e]`, of the state `[g, h]`, and a bias for each, `[g]`; g is h for each gate."""
 
 
 def recurrent(layer: Any, name: str, current: Current, rows: Any, hx: Any = None) -> tuple[Tensor, Any]:

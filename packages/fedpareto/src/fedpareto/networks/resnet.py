@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 BLOCKS = 2
-"""Of each of the four stages."""
+"""Blocks of each of the four stages."""
 
 
 class Block(nn.Module):
@@ -25,7 +25,6 @@ class Block(nn.Module):
             self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, images: Tensor) -> Tensor:
-        """`[b, c, h, w]`."""
         values: Tensor = self.bn2(self.conv2(self.bn1(self.conv1(images)).relu()))
         skipped: Tensor = images if self.downsample is None else self.downsample(images)
         return (values + skipped).relu()

@@ -43,7 +43,7 @@ class Convex(SupervisedProblem):
     rows: int = 40
     """Rows of the largest client."""
     unequal: bool = True
-    """Whether clients hold between a third and all of `rows`, or all equally many."""
+    """Unequal clients hold between a third and all of `rows`; else all hold equally many."""
 
     def __post_init__(self) -> None:
         if self.goals < 2:
@@ -98,7 +98,6 @@ class Convex(SupervisedProblem):
         return Rows.of([{"centres": self.centres()[None]}])
 
     def initial(self, seed: int) -> Tensor:
-        """The origin, which favours no objective."""
         return torch.zeros(self.dimension)
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -109,7 +108,6 @@ class Convex(SupervisedProblem):
         return 0.5 * (theta[:, None] - centres).square().sum(-1)
 
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The losses themselves."""
         return self.losses(parameters, batch)
 
     def learner(self) -> Learner:

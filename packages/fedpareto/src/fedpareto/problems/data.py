@@ -42,7 +42,6 @@ TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
 MD5_DIGITS = 32
 GITHUB = "https://raw.githubusercontent.com"
-"""Where several data sets are published."""
 REMEDY = "delete it, and it is downloaded again when it is needed"
 
 Progress = Callable[[int, int], None]
@@ -57,11 +56,11 @@ class DataFile:
     size: int
     """Bytes, uncompressed."""
     sha256: str
-    """Of the uncompressed content. An MD5 where its publisher gives no other."""
+    """Checksum of the uncompressed content; an MD5 where its publisher gives no other."""
     urls: tuple[str, ...]
     """Sources, tried in order. `….zip#member` is a member of an archive, `….gz` is compressed."""
     is_open: bool = False
-    """Whether other content of the same format may replace it, such as a subset; its reader then checks it."""
+    """True if other content of the same format may replace it, such as a subset; its reader then checks it."""
     instead: DataFile | None = None
     """Another file that can be used if this one is missing, such as a sample of its rows."""
 
@@ -72,17 +71,17 @@ class DataSet:
 
     name: str
     about: str
-    """What it is and who published it, in one line."""
+    """Content and publisher, in one line."""
     terms: str
-    """The licence."""
+    """Licence."""
     folder: str
-    """Its sub-folder of the data folder."""
+    """Sub-folder of the data folder."""
     files: tuple[DataFile, ...]
     published: Mapping[str, int]
     """Counts of rows, label and groups in the published content."""
 
     def census(self) -> Mapping[str, int]:
-        """The same counts in the local files."""
+        """Counts as in `published`, of the local files."""
         return {}
 
     def paths(self) -> list[Path | None]:
@@ -104,7 +103,7 @@ class DataSet:
         return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
 
     def is_published(self) -> bool:
-        """Whether the files are exactly the published ones, not replacements."""
+        """True if the files are exactly the published ones, not replacements."""
         paths = self.paths()
         return all(
             path is not None and is_named(path, file) and digest(read(file, path), file) == file.sha256
@@ -113,7 +112,6 @@ class DataSet:
 
 
 def catalogue() -> dict[str, DataSet]:
-    """Every data set by name."""
     found: dict[str, DataSet] = {}
     for module in CATALOGUES:
         found |= importlib.import_module(module).CATALOGUE
@@ -121,7 +119,6 @@ def catalogue() -> dict[str, DataSet]:
 
 
 def data_set(name: str) -> DataSet:
-    """The data set of that name."""
     known = catalogue()
     if name not in known:
         raise UnknownName("data set", name, known)
@@ -151,7 +148,6 @@ def find(dataset: DataSet, file: DataFile) -> Path | None:
 
 
 def is_named(path: Path, file: DataFile) -> bool:
-    """Whether the file at `path` has the name of `file`, plain or compressed."""
     return path.name in (file.name, f"{file.name}.gz")
 
 
@@ -209,7 +205,7 @@ def fetch(dataset: DataSet, file: DataFile, progress: Progress | None = None) ->
 
 
 class _Unavailable(Exception):
-    """Why a file could not be downloaded from one source."""
+    """Reason why a file could not be downloaded from one source."""
 
 
 def _fetch(file: DataFile, url: str, folder: Path, progress: Progress) -> Path:
@@ -254,13 +250,12 @@ def _unpacked(content: bytes, member: str, is_compressed: bool) -> bytes:
 
 
 def _plain(packed: bytes, what: str) -> bytes:
-    """What was compressed by gzip."""
     with gzip.open(io.BytesIO(packed)) as file:
         return limits.whole(file, limits.unpacked(len(packed)), what)
 
 
 def _download(url: str, stream: BinaryIO, progress: Progress) -> None:
-    """All of `url` into `stream`, which may already hold its beginning."""
+    """Receive all of `url` into `stream`, which may already hold its beginning."""
     for attempt in range(ATTEMPTS):
         try:
             _receive(url, stream, progress)

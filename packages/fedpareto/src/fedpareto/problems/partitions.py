@@ -33,7 +33,7 @@ def stratified(classes: np.ndarray, clients: int, stream: np.random.Generator) -
 
 
 def by_class(classes: np.ndarray, shares: np.ndarray, stream: np.random.Generator) -> np.ndarray:
-    """Of the rows of class k a random share `shares[k, i]` to client i, for k = 0, 1, …"""
+    """Assign of the rows of class k a random share `shares[k, i]` to client i, for k = 0, 1, …"""
     owner = np.full(len(classes), -1, dtype=np.int64)
     for k, of_clients in enumerate(shares):
         rows = stream.permutation(np.flatnonzero(classes == k))
@@ -54,7 +54,8 @@ def dirichlet(classes: np.ndarray, clients: int, alpha: float, stream: np.random
 
 
 def by_sight(classes: np.ndarray, seen: np.ndarray, stream: np.random.Generator) -> np.ndarray:
-    """Of the rows of class k to each client its share of `seen[k]`, such as the time for which it is above a region.
+    """Assign of the rows of class k to each client its share of `seen[k]`, such as the time for which it is above a
+    region.
 
     A class that nobody sees is left over. A client with too few rows gets more as in a Dirichlet partition.
     """
@@ -163,7 +164,7 @@ def parts(
 def parts_of_each(
     owner: np.ndarray, classes: np.ndarray, shares: Sequence[float], seed: int, labels: np.ndarray | None = None
 ) -> np.ndarray:
-    """As `parts`, but each client's rows of a class are rounded by themselves: of few rows a rare class gets more."""
+    """`parts`, but each client's rows of a class are rounded by themselves: of few rows a rare class gets more."""
     _, cell = np.unique(owner * (classes.max() + 1) + classes, return_inverse=True)
     return parts(cell, np.zeros_like(cell), shares, seed)
 
@@ -191,7 +192,7 @@ def _of_split(cells: np.ndarray, left: np.ndarray, labels: np.ndarray, sizes: np
         target[mine] = _spread(int(size), all_rows[mine], all_left[mine])
 
     def gains(taken: np.ndarray, step: int, kind: slice | int = slice(None)) -> np.ndarray:
-        """By how much one row more or less of a class improves each client's split; −∞ where that cannot be."""
+        """Gain of one row more or less of a class for each client's split; −∞ where that cannot be."""
 
         def loss(count: np.ndarray) -> np.ndarray:
             lacks = (count == 0) & (cells[:, kind] > 1)

@@ -19,7 +19,7 @@ class SparseProblem(SupervisedProblem):
     """ε of random connections: two layers of a and b units are connected with the probability ε (a + b) / (a · b), and
     only what is connected is trained and sent; 0: all are, as with a large ε."""
     sparsity_seed: int = 0
-    """By which connections are drawn, the same at all clients and under all seeds of a run."""
+    """Seed of the connections, the same at all clients and under all seeds of a run."""
 
     def __post_init__(self) -> None:
         _ = self._connected

@@ -29,7 +29,7 @@ from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rows import OWN_TEST, Batch, Rows, Splits, tested_on_all
 
 SHARES = {"train": 0.7, "test": 0.3}
-"""Of all rows."""
+"""Shares of all rows."""
 
 FEDFB_SHARES = {
     "fedfb-low": ((0.33, 0.33, 0.34), (0.33, 0.33, 0.34)),
@@ -55,20 +55,20 @@ class Synthetic(SparseProblem, GroupedProblem):
     hidden: tuple[int, ...] = (64, 32)
     """Widths of the classifier's hidden layers."""
     partition: Literal["iid", "dirichlet", "fedfb", "fedfb-low", "fedfb-high"] = "iid"
-    """How rows are partitioned: at random, by Dirichlet shares of each sensitive group, or to FedFB's three clients,
+    """Partition of the rows: at random, by Dirichlet shares of each sensitive group, or to FedFB's three clients,
     also with less and with more heterogeneity."""
     alpha: float = 1.0
-    """Of the Dirichlet partition; smaller is more uneven."""
+    """α of the Dirichlet partition; smaller is more uneven."""
     rows: int = 5000
-    """Of all clients together, 7 of 10 to train and 3 to test; many clients need more."""
+    """Rows of all clients together, 7 of 10 to train and 3 to test; many clients need more."""
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation, or the latter only."""
     server_rows: int = 0
     """Rows that the server draws for itself, for algorithms that evaluate models at the server."""
     sees_group: bool = False
-    """Whether the sensitive attribute is an input of the classifier too, as in PraFFL's experiments."""
+    """Use of the sensitive attribute as an input of the classifier too, as in PraFFL's experiments."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
-    """How a gap becomes a loss: see the fairness problems."""
+    """Relaxation that turns a gap into a loss: see the fairness problems."""
     regularisation: float = 0.1
     """Share of cross entropy added to the fairness loss so that it can start to learn (eq. A.1 of the thesis)."""
 
@@ -93,16 +93,13 @@ class Synthetic(SparseProblem, GroupedProblem):
 
     @cached_property
     def model(self) -> MLP:
-        """The classifier."""
         return MLP(3 if self.sees_group else 2, self.hidden, 1, sparsity=self._connected)
 
     @property
     def layout(self) -> Layout:
-        """Of the classifier."""
         return self.model.layout
 
     def initial(self, seed: int) -> Tensor:
-        """The classifier's initialisation."""
         return self.model.initial(seed)
 
     def learner(self) -> Learner:
@@ -114,7 +111,6 @@ class Synthetic(SparseProblem, GroupedProblem):
         return self._criteria.losses(self.logits(parameters, batch), batch)
 
     def readout(self) -> Readout:
-        """Of logits."""
         return Readout(
             self.model,
             lambda batch: batch.columns["features"],
@@ -130,24 +126,19 @@ class Synthetic(SparseProblem, GroupedProblem):
         return self._criteria.values(logits, batch)
 
     def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The losses of several models of each client, which share their first layers."""
         return self._criteria.losses(self.logits_each(shared, own, batch), batch.for_each())
 
     def evaluate_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Accuracy and 1 − |gap| of several models of each client."""
         return self._criteria.values(self.logits_each(shared, own, batch), batch.for_each())
 
     @property
     def comparison(self) -> Comparison:
-        """Between two groups."""
         return Comparison(groups=2, labels=CONDITIONS[self.fairness])
 
     def groups(self, batch: Batch) -> Tensor:
-        """Each row's sensitive attribute."""
         return batch.columns[SENSITIVE]
 
     def labels(self, batch: Batch) -> Tensor:
-        """Each row's label."""
         return batch.columns["label"]
 
     def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -163,7 +154,6 @@ class Synthetic(SparseProblem, GroupedProblem):
         return numbers(["x1", "x2", *(["sensitive"] if self.sees_group else [])])
 
     def outputs(self) -> tuple[Output, ...]:
-        """The label y."""
         return (Output("y", ("0", "1")),)
 
     def data(self, clients: int, seed: int) -> Splits:
@@ -185,7 +175,6 @@ class Synthetic(SparseProblem, GroupedProblem):
         ]
 
     def sensitive_columns(self) -> dict[str, str]:
-        """Two groups."""
         return {"sensitive": ""}
 
     def held_by_server(self, clients: int, seed: int) -> Rows | None:
@@ -241,7 +230,7 @@ def _draw(count: int, seed: int, split: str) -> dict[str, np.ndarray]:
 
 
 def _log_density(points: np.ndarray, mean: tuple[float, float], covariance: list[list[float]]) -> np.ndarray:
-    """Of a Gaussian, up to the constant that all Gaussians of the plane share."""
+    """Log-density of a Gaussian, up to the constant that all Gaussians of the plane share."""
     away, inverse = points - np.array(mean), np.linalg.inv(covariance)
     distance: np.ndarray = np.einsum("ki,ij,kj->k", away, inverse, away)
     return np.asarray(-0.5 * (distance + np.log(np.linalg.det(covariance))))

@@ -21,7 +21,7 @@ from fedpareto.tensors import rng
 
 @dataclass(frozen=True)
 class Sparsity:
-    """How sparse a network is, whatever its layers are."""
+    """Sparsity of a network, whatever its layers are."""
 
     epsilon: float = 0.0
     """ε; 0: all connections are there, as they are with a large one."""
@@ -32,25 +32,25 @@ class Sparsity:
             raise UserError(f"sparsity is {self.epsilon:g}; ε of random connections is positive, or 0 for all")
 
     def probability(self, one_side: int, other: int) -> float:
-        """Of a connection between two layers of so many units."""
+        """Probability of a connection between two layers of so many units."""
         return min(1.0, self.epsilon * (one_side + other) / (one_side * other)) if self.epsilon else 1.0
 
 
 @dataclass(frozen=True)
 class Connections:
-    """Those of one weight: a value, from which follows which ones there are."""
+    """Connections of one weight: a value, from which follows which ones there are."""
 
     name: str
-    """Of the weight's tensor."""
+    """Name of the weight's tensor."""
     shape: tuple[int, ...]
-    """Of the whole weight: its units on both sides, in either order, and in a convolution its kernel, which is one
-    connection."""
+    """Shape of the whole weight: its units on both sides, in either order, and in a convolution its kernel, which is
+    one connection."""
     probability: float
     seed: int
     _places: dict[torch.device, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def places(self, device: torch.device) -> Tensor:
-        """Where in the flattened weight there are connections, in ascending order, `[k]`."""
+        """Places of connections in the flattened weight, in ascending order, `[k]`."""
         # Kept on each device: a CUDA graph cannot hold a copy from the host.
         if device not in self._places:
             self._places[device] = self._drawn_places().to(device)
@@ -66,22 +66,21 @@ class Connections:
 
     @property
     def count(self) -> int:
-        """How many numbers of the weight there are."""
         return len(self.places(torch.device("cpu")))
 
     def filled(self, values: Tensor) -> Tensor:
-        """The whole weight `[..., *shape]` of what there is, `[..., k]`: 0 where there is no connection."""
+        """Whole weight `[..., *shape]` of the values that there are, `[..., k]`: 0 where there is no connection."""
         whole = values.new_zeros(*values.shape[:-1], math.prod(self.shape))
         whole = whole.index_copy(-1, self.places(values.device), values)
         return whole.reshape(*values.shape[:-1], *self.shape)
 
     def kept(self, whole: Tensor) -> Tensor:
-        """What there is, `[..., k]`, of a whole weight that is flat, `[..., prod(shape)]`."""
+        """Values that there are, `[..., k]`, of a whole weight that is flat, `[..., prod(shape)]`."""
         return whole.index_select(-1, self.places(whole.device))
 
 
 def filled(tensors: Mapping[str, Tensor], connections: tuple[Connections, ...]) -> Mapping[str, Tensor]:
-    """The same tensors by name with whole weights, as networks compute with them."""
+    """Tensors by name with whole weights, as networks compute with them."""
     if not connections:
         return tensors
     whole = {one.name: one.filled(tensors[one.name]) for one in connections if one.name in tensors}

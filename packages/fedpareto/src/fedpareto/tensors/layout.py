@@ -15,7 +15,7 @@ from fedpareto.config.errors import UserError
 from fedpareto.tensors.connections import Connections, Sparsity, filled
 
 LARGEST_SIZE = 2**31
-"""Of a dimension; no network here comes near."""
+"""Largest size of a dimension; no network here comes near."""
 TABLE = "embedding"
 """The layer whose weight is looked up by word."""
 
@@ -37,7 +37,7 @@ class Hidden:
         return cls(units, (*own, *((f"{name}.weight", 0, block) for name in after)))
 
     def under(self, prefix: str) -> Hidden:
-        """The same in a larger model, where the names of tensors begin with `prefix`."""
+        """Hidden layer of a larger model, where the names of tensors begin with `prefix`."""
         return Hidden(self.units, tuple((prefix + name, dimension, block) for name, dimension, block in self.along))
 
 
@@ -59,9 +59,9 @@ class Layout:
     cannot be narrowed, or nobody knows.
     """
     heads: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
-    """Of each objective the tensors that no other one depends on, its task layers; none: the network has no such."""
+    """Tensors of each objective that no other one depends on, its task layers; none: the network has no such."""
     connections: tuple[Connections, ...] = ()
-    """Of sparse weights; here such a tensor is a list of the numbers that there are."""
+    """Connections of sparse weights; here such a tensor is a list of the numbers that there are."""
 
     @classmethod
     def of(
@@ -93,7 +93,7 @@ class Layout:
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        """Where each named tensor lies in the flat vector."""
+        """Place of each named tensor in the flat vector."""
         places, start = {}, 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             places[name] = slice(start, start + math.prod(shape))
@@ -107,7 +107,7 @@ class Layout:
 
     @cached_property
     def layers(self) -> dict[str, slice]:
-        """Where each layer lies: neighbouring tensors of one module ("0.weight", "0.bias") are one layer."""
+        """Place of each layer: neighbouring tensors of one module ("0.weight", "0.bias") are one layer."""
         layers: dict[str, slice] = {}
         for name, place in self.slices.items():
             layer = name.rpartition(".")[0] or name
@@ -131,7 +131,7 @@ class Layout:
         return replace(Layout.of(shapes, self.buffers, self.normalisation), connections=inside)
 
     def marked(self, names: Iterable[str]) -> Tensor:
-        """Which entries of the flat vector belong to tensors of these names, booleans `[d]`."""
+        """True for entries of the flat vector that belong to tensors of these names, booleans `[d]`."""
         marks = torch.zeros(self.size, dtype=torch.bool)
         for name in names:
             marks[self.slices[name]] = True
@@ -151,13 +151,13 @@ class Layout:
         return [(name, self.slices[name].start, math.prod(shape), shape) for name, shape in each]
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The inverse of `unflatten` for a single model."""
+        """Inverse of `unflatten` for a single model."""
         return torch.cat([tensors[name].reshape(-1) for name in self.names])
 
     # -- sparse networks -------------------------------------------------------------------------------------------
 
     def sparse(self, sparsity: Sparsity) -> Layout:
-        """With random connections only (see core.connections); as it is, if they are all there.
+        """Layout with random connections only (see `tensors.connections`); as it is, if they are all there.
 
         Weights of linear and of convolutional layers are meant: a table of words is no layer of connections.
         """
@@ -179,7 +179,7 @@ class Layout:
 
     @cached_property
     def dense(self) -> Layout:
-        """Of the same network with all connections."""
+        """Layout of the same network with all connections."""
         shapes = dict(zip(self.names, self.shapes, strict=True)) | {one.name: one.shape for one in self.connections}
         return replace(self, shapes=tuple(shapes.values()), connections=())
 
@@ -195,7 +195,7 @@ class Layout:
         return torch.cat([tensors[name].reshape(*flat.shape[:-1], -1) for name in self.names], dim=-1)
 
     def of_dense(self, flat: Tensor) -> Tensor:
-        """What there is of flat models of the dense network: the inverse of `to_dense`."""
+        """Flat models `[..., d]` of those of the dense network: the inverse of `to_dense`."""
         if not self.connections:
             return flat
         parts = {name: flat[..., place] for name, place in self.dense.slices.items()}
@@ -213,5 +213,5 @@ class Layout:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written next to saved models."""
+        """Layout as it is written next to saved models."""
         return {name: list(shape) for name, shape in zip(self.names, self.shapes, strict=True)}

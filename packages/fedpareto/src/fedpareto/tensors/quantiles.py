@@ -16,7 +16,7 @@ from torch import Tensor
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 """ln 2 in two parts; products of the first with whole numbers below 2²⁰ are exact."""
 _TERMS = 14
-"""Of the series of artanh: with arguments up to 0.172 the next is below 1e-17 of the sum."""
+"""Terms of the series of artanh: with arguments up to 0.172 the next is below 1e-17 of the sum."""
 
 _CENTRE = (
     (

@@ -39,19 +39,19 @@ class Recordings:
     def __init__(
         self, most: int = 8, when: Literal["pays", "always", "never"] = "pays", compiled: bool = False
     ) -> None:
-        """`when`: where launching kernels takes long; everywhere, to try how a recording works; or nowhere.
+        """`when` to record: where launching kernels takes long; everywhere, to try how a recording works; or nowhere.
         `compiled`: whether small networks on a CPU are trained by machine code that numba makes.
         """
         self.most, self.when, self.compiled = most, when, compiled
         self.kept: dict[Hashable, Any] = {}
         self.refused: dict[str, str] = {}
-        """What could not be recorded, and why."""
+        """Reasons why something could not be recorded."""
         self.notes: dict[Hashable, tuple[np.ndarray, Any]] = {}
         self.workspace = Workspace()
         self.last: tuple[tuple[object, ...], Any] = (), None
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What was recorded for `key`, or is recorded now."""
+        """Recording that was made for `key`, or is made now."""
         found: T = self.kept.pop(key) if key in self.kept else make()
         self.kept[key] = found
         while len(self.kept) > self.most:
@@ -59,11 +59,11 @@ class Recordings:
         return found
 
     def are_made(self, device: torch.device) -> bool:
-        """Whether something is to be recorded there."""
+        """True if something is to be recorded there."""
         return self.when == "always" or (self.when == "pays" and device.type == "cuda")
 
     def noted(self, key: Hashable, positions: np.ndarray, make: Callable[[], T]) -> T:
-        """What was made for `key` and these clients, or is made now."""
+        """Result that was made for `key` and these clients, or is made now."""
         ends = (int(positions[0]), int(positions[-1])) if len(positions) else ()
         place = key, len(positions), ends
         if place in self.notes and np.array_equal(self.notes[place][0], positions):
@@ -76,7 +76,7 @@ class Recordings:
         return found
 
     def again(self, of: tuple[object, ...], make: Callable[[], T]) -> T:
-        """What was made last, if it was made of these very objects; else it is made now."""
+        """Result that was made last, if it was made of these very objects; else it is made now."""
         known, made = self.last
         if len(known) != len(of) or any(map(operator.is_not, known, of)):
             made = make()
@@ -97,12 +97,11 @@ class Replayed:
         self.function, self.or_called = function, or_called
         self.graph: torch.cuda.CUDAGraph | None = None
         self.refused = ""
-        """Why it could not be recorded, if it could not."""
+        """Reason why it could not be recorded, if it could not."""
         self.calls = 0
         self.is_recorded = device is not None and device.type == "cuda"
 
     def __call__(self) -> None:
-        """Runs it once."""
         if not self.is_recorded:
             self.function()
             return
@@ -117,7 +116,7 @@ class Replayed:
         self.graph.replay()
 
     def _record(self) -> bool:
-        """Whether recording succeeded; nothing has been computed yet, recording only notes the kernels."""
+        """True if recording succeeded; nothing has been computed yet, recording only notes the kernels."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:
             with no_garbage_collected(), torch.cuda.graph(graph):
@@ -134,11 +133,11 @@ class Replayed:
         return True
 
     def release(self) -> None:
-        """Releases the recording, at a time when none is being made."""
+        """Release the recording, at a time when none is being made."""
         self.graph = None
 
     def _aside(self) -> None:
-        """On a separate stream, as recording requires for its warm-up."""
+        """Run it on a separate stream, as recording requires for its warm-up."""
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

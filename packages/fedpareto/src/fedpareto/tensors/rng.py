@@ -33,7 +33,7 @@ Words = TypeVar("Words", Tensor, np.ndarray)
 
 @dataclass(frozen=True)
 class Address:
-    """Whose stream, and when."""
+    """Address of a stream: whose it is, and when."""
 
     seed: int
     client: int = SERVER
@@ -43,7 +43,7 @@ class Address:
 
 @dataclass(frozen=True, eq=False)
 class Addresses:
-    """The same for a stack of n: whole numbers `[n]` each, on the device where numbers are to be drawn."""
+    """Addresses of a stack of n: whole numbers `[n]` each, on the device where numbers are to be drawn."""
 
     seed: Tensor
     client: Tensor
@@ -52,7 +52,6 @@ class Addresses:
 
     @classmethod
     def of(cls, addresses: Sequence[Address], device: torch.device | str = "cpu") -> Addresses:
-        """A few, one by one."""
         rows = [(one.seed & _MASK64, one.client, one.round, one.lane) for one in addresses]
         columns = np.array(rows, dtype=object).reshape(-1, 4).T
         return cls(*(torch.tensor([signed(int(x)) for x in column], device=device) for column in columns))
@@ -61,7 +60,6 @@ class Addresses:
     def at(
         cls, seed: int, clients: np.ndarray, round: int, lane: int = 0, device: torch.device | str = "cpu"
     ) -> Addresses:
-        """The same seed, round and lane for many clients."""
         client = torch.as_tensor(np.asarray(clients, dtype=np.int64), device=device)
         same = (torch.full_like(client, signed(value)) for value in (seed, round, lane))
         seeds, rounds, lanes = same
@@ -69,7 +67,6 @@ class Addresses:
 
     @classmethod
     def cat(cls, parts: Sequence[Addresses]) -> Addresses:
-        """One stack after the other."""
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in _FIELDS))
 
     def __len__(self) -> int:
@@ -81,15 +78,14 @@ class Addresses:
         return Addresses(*(getattr(self, name)[rows] for name in _FIELDS))
 
     def to(self, device: torch.device | str) -> Addresses:
-        """On another device."""
         return Addresses(*(getattr(self, name).to(device) for name in _FIELDS))
 
     def with_lane(self, lane: int | Tensor) -> Addresses:
-        """The same in another lane: streams of their own."""
+        """Addresses in another lane: streams of their own."""
         return replace(self, lane=torch.zeros_like(self.lane) + lane)
 
     def repeated(self, times: int) -> Addresses:
-        """Each of them `times` times in a row, `[n · times]`."""
+        """Addresses, each `times` times in a row, `[n · times]`."""
         return Addresses(*(getattr(self, name).repeat_interleave(times) for name in _FIELDS))
 
     # -- numbers ---------------------------------------------------------------------------------------------------
@@ -99,18 +95,18 @@ class Addresses:
         return self._words((purpose,), count, start)[:, 0]
 
     def uniform(self, purpose: str, count: int, start: int | Tensor = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-        """At least 0 and below 1, `[n, count]`: with 24 random bits, or 53 in double precision (two words each)."""
+        """Numbers from 0 to below 1, `[n, count]`: with 24 random bits, or 53 in double precision (two words each)."""
         if dtype == torch.float64:
             high, low = self._pairs(purpose, count, start)
             return ((high >> 5) * 2**26 + (low >> 6)).double() * 2.0**-53
         return (self.words(purpose, count, start) >> 8).to(dtype) * 2.0**-24
 
     def normal(self, purpose: str, count: int, start: int | Tensor = 0) -> Tensor:
-        """From the standard normal distribution, double precision, `[n, count]`."""
+        """Numbers from the standard normal distribution, double precision, `[n, count]`."""
         return normal_quantile(self._inside(purpose, count, start))
 
     def exponential(self, purpose: str, count: int, start: int | Tensor = 0) -> Tensor:
-        """From the exponential distribution with mean 1, double precision, `[n, count]`."""
+        """Numbers from the exponential distribution with mean 1, double precision, `[n, count]`."""
         return -logarithm(self._inside(purpose, count, start))
 
     def orders(self, purpose: str, counts: Tensor, passes: int, longest: int, compiled: bool = False) -> Tensor:
@@ -141,7 +137,7 @@ class Addresses:
         return torch.from_numpy(keys)
 
     def _inside(self, purpose: str, count: int, start: int | Tensor) -> Tensor:
-        """Above 0 and below 1, with 52 random bits."""
+        """Numbers above 0 and below 1, with 52 random bits."""
         high, low = self._pairs(purpose, count, start)
         return (((high >> 6) * 2**26 + (low >> 6)).double() + 0.5) * 2.0**-52
 
@@ -223,7 +219,7 @@ def philox(counter: Sequence[Words], key: Sequence[Words]) -> tuple[Words, Words
 
 
 def _philox_of_tensors(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same on a GPU, which takes as long for an operation whatever it does: there are four in a round.
+    """`philox` on a GPU, which takes as long for an operation whatever it does: there are four in a round.
 
     `a` and `c` are computed as one tensor, `b` and `d` too, and both halves of a product are read where they lie.
     """
@@ -292,6 +288,6 @@ def generators(addresses: Sequence[Address], purpose: str) -> Iterator[np.random
 
 
 def torch_generator(address: Address, purpose: str, device: str = "cpu") -> torch.Generator:
-    """The same address as a torch generator, for initialising models."""
+    """The address as a torch generator, for initialising models."""
     seed = int(generator(address, purpose).integers(0, 2**63))
     return torch.Generator(device=device).manual_seed(seed)

@@ -15,7 +15,7 @@ from fedpareto.tensors.training import Training
 from fedpareto.tensors.workspace import Workspace
 
 DIGEST_BYTES = 8
-"""Of rows: enough to tell a few runs' data apart, which nobody forges."""
+"""Bytes of a digest: enough to tell a few runs' data apart, which nobody forges."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Batch:
     """Rows of n clients side by side. Clients with fewer rows are padded; `mask` is 1 where a row is real."""
 
     columns: Mapping[str, Tensor]
-    """By name, `[n, b, ...]`."""
+    """Columns by name, `[n, b, ...]`."""
     mask: Tensor
     """`[n, b]`, ones and zeros in the model's type."""
     training: Training | None = None
@@ -31,11 +31,11 @@ class Batch:
     whose layers may drop values at random and keep statistics of rows."""
 
     counted: Tensor | None = None
-    """The same as `shares`, if it is known already."""
+    """Shares, if they are known already."""
 
     @cached_property
     def shares(self) -> Tensor:
-        """What each row counts in a client's mean, `[n, b]`: 1 / its rows, or 0."""
+        """Share of each row in a client's mean, `[n, b]`: 1 / its rows, or 0."""
         return shares_of(self.mask) if self.counted is None else self.counted
 
     def mean(self, values: Tensor) -> Tensor:
@@ -48,17 +48,17 @@ class Batch:
         return Batch(columns, self.mask.expand(clients, -1))
 
     def of(self, prefix: str) -> Batch:
-        """For one of several models that are trained side by side, whose tensors' names begin with `prefix`."""
+        """Batch for one of several models that are trained side by side, whose tensors' names begin with `prefix`."""
         return self if self.training is None else replace(self, training=self.training.of(prefix))
 
     def for_each(self) -> Batch:
-        """With a dimension for several models of each client, over which rows are the same: `[n, 1, b, ...]`."""
+        """Batch with a dimension for several models of each client, over which rows are the same: `[n, 1, b, ...]`."""
         columns = {name: column.unsqueeze(1) for name, column in self.columns.items()}
         return Batch(columns, self.mask.unsqueeze(1))
 
 
 def shares_of(mask: Tensor) -> Tensor:
-    """What each row counts in a client's mean, `[..., b]`: 1 / its rows, or 0."""
+    """Share of each row in a client's mean, `[..., b]`: 1 / its rows, or 0."""
     return mask / mask.sum(-1, keepdim=True).clamp_min(1)
 
 
@@ -67,21 +67,21 @@ class Rows:
     """The rows of all clients in one table, so that memory is what the data needs and no padding is stored."""
 
     columns: Mapping[str, Tensor]
-    """By name, `[total, ...]`."""
+    """Columns by name, `[total, ...]`."""
     starts: np.ndarray
-    """Where each client's rows begin, `[n]`."""
+    """First row of each client, `[n]`."""
     counts: np.ndarray
-    """How many they are, `[n]`. Clients may hold the same rows, such as a common test set."""
+    """Number of each client's rows, `[n]`. Clients may hold the same rows, such as a common test set."""
 
     @classmethod
     def end_to_end(cls, columns: Mapping[str, Tensor], counts: Sequence[int] | np.ndarray) -> Rows:
-        """Of clients whose rows follow one another in `columns`."""
+        """Rows of clients that follow one another in `columns`."""
         ends = np.cumsum(counts)
         return cls(columns, ends - counts, np.asarray(counts))
 
     @classmethod
     def of(cls, clients: Sequence[Mapping[str, Tensor]]) -> Rows:
-        """From one table per client."""
+        """Rows from one table per client."""
         names = list(clients[0])
         counts = [len(client[names[0]]) for client in clients]
         columns = {name: torch.cat([client[name] for client in clients]) for name in names}
@@ -100,12 +100,11 @@ class Rows:
         return cls(columns, starts, np.concatenate([part.counts for part in parts]))
 
     def of_client(self, position: int) -> dict[str, Tensor]:
-        """One client's table."""
         place = slice(int(self.starts[position]), int(self.starts[position] + self.counts[position]))
         return {name: column[place] for name, column in self.columns.items()}
 
     def only(self, positions: np.ndarray) -> Rows:
-        """Of neighbouring clients; rows that none of them holds are left behind, as far as they lie at the ends."""
+        """Rows of neighbouring clients; rows that none of them holds are left behind where they lie at the ends."""
         starts, counts = self.starts[positions], self.counts[positions]
         first, last = int(starts.min()), int((starts + counts).max())
         columns = {name: column[first:last] for name, column in self.columns.items()}
@@ -129,7 +128,7 @@ class Rows:
         return Batch(taken, mask, counted=shares)
 
     def digest(self) -> str:
-        """Of everything that the clients hold, and who holds what."""
+        """Digest of everything that the clients hold, and who holds what."""
         found = blake2b(digest_size=DIGEST_BYTES)
         for name, column in sorted(self.columns.items()):
             found.update(f"{name} {column.dtype} {tuple(column.shape)} ".encode())
@@ -140,11 +139,10 @@ class Rows:
 
     @property
     def are_shared(self) -> bool:
-        """Whether all clients hold the same rows."""
         return bool((self.starts == self.starts[0]).all() and (self.counts == self.counts[0]).all())
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Rows:
-        """On another device; floating columns in another precision."""
+        """Rows on another device; floating columns in another precision."""
         columns = {
             name: column.to(device, dtype if column.is_floating_point() else None)
             for name, column in self.columns.items()
@@ -160,7 +158,7 @@ OWN_TEST = "own-test"
 
 
 def tested_on_all(splits: Splits) -> Splits:
-    """The same, but every model is tested on the test rows of all clients; a client's own are a split of their own.
+    """Splits in which every model is tested on the test rows of all clients; a client's own are a split of their own.
 
     Few rows of one's own say little: the best of many clients is then good by luck.
     """

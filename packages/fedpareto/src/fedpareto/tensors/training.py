@@ -1,4 +1,4 @@
-"""What a network is told of a training step, and where it leaves its new statistics.
+"""Training steps as networks see them, and the statistics that these leave there.
 
 A network that is called with a `Training` is in training mode: it drops values at random, by the clients' own streams,
 and normalises by the statistics of the minibatch. Called without one it is in evaluation mode. Nothing is kept in the
@@ -28,13 +28,13 @@ class Training:
     mask: Tensor
     """1 where a row of the minibatch is real, `[n, b]`: padding has no part in statistics."""
     addresses: rng.Addresses
-    """Whose streams what is dropped is drawn from, `[n]` each."""
+    """Addresses of the streams from which dropped values are drawn, `[n]` each."""
     step: Tensor
     """The number of the step in its round, a whole number; a tensor, so that a recorded step can count on."""
     purpose: str = "batches"
-    """What the step is for: two trainings of a round have streams of their own."""
+    """Purpose of the step: two trainings of a round have streams of their own."""
     prefix: str = ""
-    """Of the names of buffers, where one step trains two models."""
+    """Prefix of the names of buffers, where one step trains two models."""
     buffers: dict[str, Tensor] = field(default_factory=dict)
     """The new values of the network's buffers by name, `[n, ...]`, once it was called."""
     readers: set[str] = field(default_factory=set)
@@ -43,7 +43,6 @@ class Training:
 
     @property
     def was_read(self) -> bool:
-        """Whether a network was called with it."""
         return bool(self.readers)
 
     def streams(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -52,11 +51,11 @@ class Training:
         return of.seed, of.client, of.round, of.lane + (self.step << STEPS)
 
     def of(self, prefix: str) -> Training:
-        """The same step of one of several models, whose buffers begin with `prefix`; it drops values of its own."""
+        """Step of one of several models, whose buffers begin with `prefix`; it drops values of its own."""
         return replace(self, prefix=prefix, purpose=f"{self.purpose}, {prefix}")
 
     def repeated(self, times: int) -> Training:
-        """For `times` models of each client, as if they were clients: the same rows, the same is dropped."""
+        """Step for `times` models of each client, as if they were clients: the same rows, the same is dropped."""
         mask, addresses = self.mask.repeat_interleave(times, dim=0), self.addresses.repeated(times)
         return replace(self, mask=mask, addresses=addresses, buffers={})
 
@@ -67,21 +66,20 @@ class Training:
 
 @dataclass
 class Now:
-    """What a layer of one client is told. Its tensors may be of a whole stack, which vmap hides from the layer."""
+    """Call of a layer of one client. Its tensors may be of a whole stack, which vmap hides from the layer."""
 
     alone: bool = True
-    """Whether there is no stack around it."""
+    """True if there is no stack around it."""
     mask: Tensor | None = None
     """`[b]` in training; None: evaluation."""
     stream: tuple[Tensor, ...] = ()
     purpose: str = ""
     buffers: dict[str, Tensor] = field(default_factory=dict)
     draws: dict[str, int] = field(default_factory=dict)
-    """How often each layer has drawn."""
+    """Number of draws of each layer."""
 
     @property
     def training(self) -> bool:
-        """Whether layers are in training mode."""
         return self.mask is not None
 
     def call(self, kernel: Callable[..., Any], *tensors: Tensor) -> Any:
@@ -152,7 +150,6 @@ class _InStack(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], kernel: Callable[..., Any], *tensors: Tensor) -> Any:
-        """The kernel, of all clients at once."""
         stacked = [
             tensor.expand(info.batch_size, *tensor.shape) if place is None else tensor.movedim(place, 0)
             for tensor, place in zip(tensors, in_dims[1:], strict=True)

@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 
 
 def slice_of(layout: Layout, share: float | Sequence[float]) -> Tensor:
-    """Which entries of a flat model are in its slice of this width, or of one for each hidden layer, booleans `[d]`.
+    """True for entries of a flat model in its slice of this width, or of one for each hidden layer, booleans `[d]`.
 
     Every hidden layer keeps its first ⌈share · units⌉ units; inputs and outputs of the whole network stay as they are.
     The entries that are kept, in their order, are the flat model of the narrower network.
@@ -50,7 +50,7 @@ def slice_of(layout: Layout, share: float | Sequence[float]) -> Tensor:
 
 
 def cost_of(layout: Layout, mask: Tensor) -> tuple[float, float]:
-    """Which share of a network's multiplications a slice needs, and which share of its entries it has.
+    """Share of a network's multiplications that a slice needs, and share of its entries that it has.
 
     Each weight counts once; in a convolution it is used as often as any other of the same layer, but a layer that sees
     more pixels counts no more than others.

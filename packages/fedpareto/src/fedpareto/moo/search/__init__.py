@@ -1,1 +1,1 @@
-"""Which weights to train for next, given the results of earlier ones: the search methods of MOFL/D."""
+"""Search methods of MOFL/D: the weights to train for next, given the results of earlier ones."""

@@ -41,7 +41,7 @@ class _Generating:
     weights: Array
     """The weights with which the solution was trained, `[n, m]`."""
     values: Array
-    """Its objective values, `[n, m]`."""
+    """Objective values of the solution, `[n, m]`."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Annealing:
     cooling: float = 0.9
     """Factor on T after each iteration."""
     alpha: float = 1.05
-    """α: how fast importances move away from those of the closest neighbour."""
+    """Factor α by which importances move away from those of the closest neighbour."""
     step: float | None = None
     """Standard deviation of the Gaussian step on the weights; None: λ are the weights themselves."""
 
@@ -117,7 +117,7 @@ class Annealing:
 
 
 def _closest(i: int, scaled: Array) -> int | None:
-    """Of the points `[n, m]` that are better than the i-th one in something and worse in something, the closest.
+    """Closest of the points `[n, m]` that are better than the i-th one in something and worse in something.
 
     So neither dominates the other, and they are not equal; where one is not known, no comparison holds.
     """

@@ -17,7 +17,7 @@ class Evolution:
     """A population of weights; the objectives of what is trained for them are their fitness."""
 
     count: int
-    """Of the population, and of its offspring in an iteration."""
+    """Size of the population, and of its offspring in an iteration."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
         """The offspring of the population, whose evolution is replayed from the beginning."""
@@ -45,12 +45,11 @@ def _nsga2(population: int, objectives: int, seed: int) -> Any:
 
 
 def _losses(values: Array, past: History) -> Array:
-    """To be minimised; a failed training is worse than all others so far."""
+    """Losses to be minimised; a failed training is worse than all others so far."""
     worst = past.known.min(axis=0) - ranges(past.values) if len(past.known) else np.zeros(past.objectives)
     return -np.where(is_known(values)[:, None], values, worst)
 
 
 def _on_simplex(genes: Array) -> Array:
-    """Each row divided by its sum; even where all are zero."""
     total = genes.sum(axis=1, keepdims=True)
     return np.where(total > 0, genes / np.where(total > 0, total, 1.0), 1 / genes.shape[1])

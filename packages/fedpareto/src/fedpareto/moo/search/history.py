@@ -1,8 +1,4 @@
-"""What a search for weights knows, and what it must return.
-
-A search keeps no state: it is a function of the history and of its random streams. One that decides step by step, such
-as annealing, replays its decisions. So there is nothing to save, and a resumed run cannot diverge.
-"""
+"""Past trainings that a search for weights knows, and the interface of a search."""
 
 from __future__ import annotations
 
@@ -30,7 +26,6 @@ class History:
 
     @property
     def objectives(self) -> int:
-        """m."""
         return int(self.weights.shape[1])
 
     @property
@@ -39,7 +34,6 @@ class History:
         return self.values[is_known(self.values)]
 
     def until(self, end: int) -> History:
-        """The first `end` trainings."""
         return History(self.weights[:end], self.values[:end])
 
 

@@ -75,7 +75,7 @@ class LinearSupport:
         return np.asarray(weights[credible | (tried >= self.tries)])
 
     def _worth_it(self, corners: Array, settled: Array, values: Array) -> Array:
-        """Those of the corners where something better is possible, the largest possible gain first.
+        """Corners where something better is possible, the largest possible gain first.
 
         What is settled about a corner itself does not count.
         """
@@ -94,12 +94,10 @@ class LinearSupport:
 
 
 def _one_beats_all(values: Array) -> bool:
-    """Whether one solution is better than all others in every objective."""
     return len(front(values, maximise=True)) == 1
 
 
 def _on_simplex(weights: Array) -> Array:
-    """Rows `[k, m]` that sum to 1."""
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
@@ -129,7 +127,7 @@ def corner_weights(values: Array) -> Array:
 
 
 def largest_gain(weights: Array, settled: Array, values: Array) -> float:
-    """By how much an unknown solution could beat all `values` `[k, m]` under `weights` `[m]`.
+    """Gain by which an unknown solution could beat all `values` `[k, m]` under `weights` `[m]`.
 
     It cannot beat them under the weights `settled` `[s, m]`, whose optimum is known: max w·v subject to w'·v ≤ u(w').
     """
@@ -141,7 +139,6 @@ def largest_gain(weights: Array, settled: Array, values: Array) -> float:
 
 
 def _not_among(settled: Array, weights: Array) -> Array:
-    """The rows of `weights` `[k, m]` that are not settled."""
     return np.asarray(weights[~_same(weights, settled).any(axis=1)])
 
 
@@ -151,5 +148,5 @@ def _first_of_same(weights: Array) -> NDArray[np.bool_]:
 
 
 def _same(some: Array, others: Array) -> NDArray[np.bool_]:
-    """Which of some weights are the same as which of the others, `[k, l]`."""
+    """True where a weight is the same as one of the others, `[k, l]`."""
     return np.asarray(np.abs(some[:, None] - others[None]).max(axis=2) <= SAME_WEIGHTS)

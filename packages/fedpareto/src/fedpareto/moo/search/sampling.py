@@ -17,7 +17,7 @@ class Lattice:
     count: int
     """Weights in an iteration."""
     iterations: int
-    """After these the whole lattice is trained."""
+    """Number of iterations after which the whole lattice is trained."""
 
     def propose(self, history: History, iteration: int, streams: Streams) -> Array:
         """Every k-th row, so that each iteration covers the whole front."""

@@ -32,6 +32,8 @@ class Published(Fairness):
 
     dataset: ClassVar[datasets.TableSet]
 
+    sensitive: tuple[str, ...] = ("gender",)
+    """Sensitive attributes, of those that the problem's description names; a notion of fairness counts for each."""
     positive: str = ""
     """The value of the label that counts as 1; empty: the one that the problem's description asks for."""
 
@@ -52,7 +54,6 @@ class Published(Fairness):
         return self.dataset.groups(attribute)
 
     def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
-        """The table's own rows, where its files are here."""
         if None in self.dataset.paths():
             raise UserError(
                 f"the data set {self.dataset.name} is not in the data folder {data_folder()}; get it with "
@@ -61,7 +62,6 @@ class Published(Fairness):
         return super().examples(clients, seed, client)
 
     def sensitive_columns(self) -> dict[str, str]:
-        """The columns of the attributes, with the rule for the privileged group."""
         rules = [self.dataset.attributes[attribute] for attribute in self._attributes]
         return {tables.split_rule(rule)[0]: rule for rule in rules}
 
@@ -84,10 +84,7 @@ class Adult(Published):
     name: ClassVar[str] = "adult"
     dataset: ClassVar[datasets.TableSet] = datasets.ADULT
 
-    sensitive: tuple[str, ...] = ("gender",)
-    """Of gender and race; a notion of fairness counts for each of them."""
     drop: tuple[str, ...] = ("fnlwgt",)
-    """Columns that the classifier does not see."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +99,6 @@ class LawSchool(Published):
     name: ClassVar[str] = "law-school"
     dataset: ClassVar[datasets.TableSet] = datasets.LAW_SCHOOL
 
-    sensitive: tuple[str, ...] = ("gender",)
-    """Of gender and race; a notion of fairness counts for each of them."""
-
 
 @dataclass(frozen=True)
 class LawSchoolClean(Published):
@@ -115,9 +109,6 @@ class LawSchoolClean(Published):
 
     name: ClassVar[str] = "law-school-20798"
     dataset: ClassVar[datasets.TableSet] = datasets.LAW_SCHOOL_20798
-
-    sensitive: tuple[str, ...] = ("gender",)
-    """Of gender and race; a notion of fairness counts for each of them."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +121,6 @@ class CreditDefault(Published):
 
     name: ClassVar[str] = "credit-default"
     dataset: ClassVar[datasets.TableSet] = datasets.CREDIT_DEFAULT
-
-    sensitive: tuple[str, ...] = ("gender",)
-    """Of gender and age; a notion of fairness counts for each of them."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +136,6 @@ class Compas(Published):
     dataset: ClassVar[datasets.TableSet] = datasets.COMPAS
 
     sensitive: tuple[str, ...] = ("race",)
-    """Of race and gender; a notion of fairness counts for each of them."""
 
 
 @dataclass(frozen=True)
@@ -163,9 +150,7 @@ class Bank(Published):
     dataset: ClassVar[datasets.TableSet] = datasets.BANK
 
     sensitive: tuple[str, ...] = ("age",)
-    """Of age and marital; a notion of fairness counts for each of them."""
     drop: tuple[str, ...] = ("duration",)
-    """Columns that the classifier does not see."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +178,7 @@ class OwnTable(Fairness):
     and yes, good of bad and good), else the last of the two in ascending order.
     """
     privileged: tuple[str, ...] = ()
-    """Which rows are group 1 of a sensitive column, the others being group 0: race=White or age>=25 (if there is one
+    """Rows that are group 1 of a sensitive column, the others being group 0: race=White or age>=25 (if there is one
     sensitive column, White or >=25 will do)."""
     categorical: tuple[str, ...] = ()
     """Columns of codes: their numbers are categories, one input for each."""
@@ -202,7 +187,7 @@ class OwnTable(Fairness):
     missing: tuple[str, ...] = ()
     """Texts that mean a missing value beside the usual ones, such as unknown or -999."""
     encoding: str = ""
-    """Of a text file: utf-8, latin-1, cp1252, …; empty: recognised."""
+    """Encoding of a text file: utf-8, latin-1, cp1252, …; empty: recognised."""
     decimal: str = ""
     """The decimal mark of a text file, . or , ; empty: recognised."""
     sql: str = ""
@@ -218,12 +203,10 @@ class OwnTable(Fairness):
 
     @property
     def _source(self) -> Source:
-        """Where the rows are."""
         return Source(self.file, self.sql, self.query)
 
     @property
     def _reading(self) -> Reading:
-        """How the table is read."""
         columns = {name: tuple(self._listed(getattr(self, name))) for name in ("categorical", "numeric")}
         return Reading(self.encoding, self.decimal, tuple(listed(self.missing)), **columns)
 
@@ -233,7 +216,6 @@ class OwnTable(Fairness):
         return self._source.read(self._reading)
 
     def initial(self, seed: int) -> Tensor:
-        """The classifier's initialisation, which needs a table: without one there are no inputs."""
         self._need_source()
         return super().initial(seed)
 
@@ -242,12 +224,11 @@ class OwnTable(Fairness):
             raise UserError("the problem 'table' needs file, the table to read, such as file=people.csv")
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
-        """With how this table writes numbers and what is missing."""
         marks = Marks(self._reading.missing, self.read().decimal)
         return replace(super().input_schema(clients, seed), marks=marks)
 
     def _listed(self, columns: tuple[str, ...]) -> list[str]:
-        """One by one; a name with a comma in it is one name if the table has such a column."""
+        """Names of columns one by one; a name with a comma in it is one name if the table has such a column."""
         known: Collection[str] = ()
         if self._source and any("," in name for name in columns):
             with suppress(UserError):  # A file that cannot be read is reported later.
@@ -283,7 +264,6 @@ class OwnTable(Fairness):
         return self._attributes
 
     def dropped(self) -> list[str]:
-        """Columns that no model sees."""
         return self._listed(self.drop)
 
     def labelled(self) -> tables.LabelledTable:
@@ -296,15 +276,14 @@ class OwnTable(Fairness):
         return tables.labelled(table.frame, label, self.positive, table.source)
 
     def group_table(self) -> dict[str, tables.Groups]:
-        """The group of each row by each sensitive column."""
         return self._all_groups
 
     def inputs_known(self) -> int:
-        """Inputs of the model, if known."""
+        """Number of the model's inputs; 0 if it is not known."""
         return self._inputs() if all(self._attributes) else 0
 
     def sensitive_columns(self) -> dict[str, str]:
-        """By column, with the rule for the privileged group where there is one."""
+        """Rule for the privileged group by sensitive column; empty where there is none."""
         return dict.fromkeys(self._attributes, "") | self._rules
 
     def _groups(self, attribute: str) -> tables.Groups:
@@ -312,7 +291,6 @@ class OwnTable(Fairness):
 
     @property
     def _rules(self) -> dict[str, str]:
-        """The rule for each sensitive column that has one."""
         rules = {}
         for rule in listed(self.privileged):
             column, operator, value = tables.split_rule(rule)

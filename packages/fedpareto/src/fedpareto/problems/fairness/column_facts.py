@@ -39,18 +39,17 @@ NAMES, ROW_NUMBER, CONSTANT, EMPTY, MIXED = "id", "row number", "constant", "emp
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """One column."""
+    """Facts about one column."""
 
     name: str
     kind: str
     values: int
-    """How many different ones there are."""
+    """Number of different values."""
     missing: int
-    """Rows without one."""
+    """Rows without a value."""
 
 
 def facts_of(table: Table, name: str) -> ColumnFacts:
-    """What a column holds."""
     series = table.frame[name]
     missing = int(series.isna().sum())
     if name in table.mixed:
@@ -85,7 +84,7 @@ def _kind(series: Series[Any], values: int, missing: int) -> str:
 
 
 def column_warnings(table: Table, column: ColumnFacts) -> Iterator[str]:
-    """Why a column should perhaps not be an input."""
+    """Reasons why a column should perhaps not be an input."""
     name, rows = column.name, len(table.frame)
     if column.kind in (NAMES, ROW_NUMBER):
         what = "numbers the rows" if column.kind == ROW_NUMBER else "identifies rows"
@@ -101,7 +100,7 @@ def column_warnings(table: Table, column: ColumnFacts) -> Iterator[str]:
 
 
 def may_be_codes(table: Table, column: ColumnFacts, problem: OwnTable) -> bool:
-    """Whether numbers may stand for something else; two of them are the same as two texts."""
+    """True if the numbers may stand for something else; two of them are the same as two texts."""
     from pandas.api.types import is_integer_dtype
 
     if column.kind != NUMBER or not 2 < column.values <= FEW_NUMBERS or column.name in listed(problem.numeric):
@@ -116,7 +115,7 @@ def _is_nearly_constant(series: Series[Any]) -> bool:
 
 
 def repeats(table: LabelledTable, name: str) -> bool:
-    """Whether a single column gets nearly all labels right: value by value, or by one bound on its numbers."""
+    """True if a single column gets nearly all labels right: value by value, or by one bound on its numbers."""
     import pandas
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 

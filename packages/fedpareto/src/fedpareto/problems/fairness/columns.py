@@ -65,7 +65,7 @@ class Mixed:
     """Rows with such a text."""
 
     def question(self, name: str, source: str) -> str:
-        """What the user has to decide, in one line."""
+        """Decision that is left to the user, in one line."""
         shown = ", ".join(f"'{text}'" for text in list(self.texts)[:FEW_TEXTS])
         more = ", …" if len(self.texts) > FEW_TEXTS else ""
         rows = "1 row" if self.count == 1 else f"{self.count:,} rows"
@@ -93,7 +93,6 @@ DATE = re.compile(
 
 
 def are_dates(values: Collection[Any]) -> bool:
-    """Whether texts look like days or points in time."""
     some = [str(value) for value in itertools.islice(values, 200)]
     return bool(some) and all(DATE.fullmatch(text) for text in some)
 
@@ -115,7 +114,6 @@ class Column:
         self.overfull = False
 
     def add(self, series: Series[Any]) -> None:
-        """The next rows."""
         from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
         if is_datetime64_any_dtype(series):
@@ -173,14 +171,14 @@ class Column:
 
     @property
     def is_torn(self) -> bool:
-        """Whether some pieces are texts and some numbers, so that it must be read again as what most of it is."""
+        """True if some pieces are texts and some numbers, so that it must be read again as what most of it is."""
         return any(self.is_text) and not all(
             is_text or not _has_values(piece) for is_text, piece in zip(self.is_text, self.pieces, strict=True)
         )
 
     @property
     def mixed(self) -> Mixed | None:
-        """Of a column of numbers, the texts in it."""
+        """The texts in a column of numbers."""
         if any(self.is_text) or not self.strange or self.as_numbers:
             return None
         return Mixed(self.numbers, dict(self.strange.most_common(50)), self.strange.total())

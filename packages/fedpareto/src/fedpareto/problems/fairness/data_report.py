@@ -57,15 +57,15 @@ SENSITIVES = re.compile(
 
 @dataclass(frozen=True)
 class LabelFacts:
-    """What is predicted."""
+    """Facts about the label."""
 
     column: str
     positive: str
     negative: str
     why: str
-    """Why this value counts as positive."""
+    """Reason why this value counts as positive."""
     is_plain: bool
-    """Whether the values, or the user, make it clear."""
+    """True if the values, or the user, make it clear."""
     rows: int
     """Rows that have a label."""
     rate: float
@@ -91,40 +91,39 @@ class ConstantFacts:
     values: dict[str, float]
     """The objectives, mean over clients."""
     hypervolume: float
-    """Of all clients' points, as a run reports it."""
+    """Hypervolume of all clients' points, as a run reports it."""
 
 
 @dataclass(frozen=True)
 class DataReport:
-    """All of it."""
+    """Report on a table."""
 
     source: str
     rows: int
     columns: tuple[ColumnFacts, ...]
     notes: tuple[str, ...]
-    """What was recognised in the file."""
+    """Facts recognised in the file."""
     label: LabelFacts | None
     groups: tuple[GroupFacts, ...]
     inputs: int
-    """Of the model; 0 where it is not known yet."""
+    """Number of the model's inputs; 0 where it is not known yet."""
     clients: tuple[str, ...]
-    """What each is called, in order; empty where they are only numbers."""
+    """Name of each client, in order; empty where they are only numbers."""
     test_rows: tuple[int, ...]
-    """Of each client, its own."""
+    """Number of each client's own test rows."""
     test_rate: float
     """Share of all test rows that are positive."""
     constant: ConstantFacts | None
     todo: tuple[str, ...]
-    """What would prevent a run, and how to resolve it."""
+    """Obstacles to a run, and how to remove them."""
     warnings: tuple[str, ...]
     suggestions: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
         return asdict(self)
 
     def lines(self, whole: bool = True) -> list[str]:
-        """In words, no line wider than a terminal; without `whole` the columns are only counted."""
+        """The report in words, no line wider than a terminal; without `whole` the columns are only counted."""
         found = [f"{self.source}: {self.rows:,} rows, {self._counted()}"]
         found += list(self._of_columns()) if whole else []
         for head, texts in self._facts():
@@ -182,7 +181,7 @@ class DataReport:
 
 
 def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) -> DataReport:
-    """Of a table, as far as the problem's parameters say; raises UserError only if it cannot be read at all."""
+    """Report on a table, as far as the problem's parameters go; raises UserError only if it cannot be read at all."""
     table = problem.read()
     columns = tuple(facts_of(table, str(name)) for name in table.frame.columns)
     todo, label, groups, inputs = [], None, [], 0
@@ -326,7 +325,7 @@ def _lacking(attributes: Mapping[str, Groups]) -> Iterator[str]:
 
 
 def _few_rows(test_rows: Sequence[int], is_common: bool) -> Iterator[str]:
-    """Where results are mostly noise."""
+    """Warnings that results are mostly noise."""
     few, total = sum(count < FEWEST_ROWS for count in test_rows), sum(test_rows)
     if is_common and 0 < total < FEWEST_ROWS:
         yield f"there are only {total} test rows in all: results are mostly noise; a larger share may help: split=…"
@@ -340,7 +339,7 @@ def _few_rows(test_rows: Sequence[int], is_common: bool) -> Iterator[str]:
 
 
 def _suggestions(problem: OwnTable, columns: Sequence[ColumnFacts], table: Table) -> Iterator[str]:
-    """Which columns could be the label and the sensitive ones, where the user does not say."""
+    """Columns that could be the label and the sensitive ones, where the user does not name them."""
     if not problem.label:
         two = [column.name for column in columns if column.values == 2 and column.kind not in (CONSTANT, EMPTY)]
         likely = [name for name in two if LABELS.search(name.lower().replace("_", " "))]

@@ -26,14 +26,14 @@ READ_ONLY = {
     "mysql": "SET SESSION TRANSACTION READ ONLY",
     "mariadb": "SET SESSION TRANSACTION READ ONLY",
 }
-"""What the databases are told first that have such transactions; others are held to the words of the query alone."""
+"""First statement for databases that have read-only transactions; others are held to the words of the query alone."""
 WRITES = re.compile(r"\b(into|insert|update|delete|merge|create|alter|drop|call|exec|execute)\b", re.IGNORECASE)
 """Words by which a SELECT or WITH writes in one database or another."""
 UNCLEAR = re.compile(r"[\\#$\[`]|--|/\*")
-"""What some databases read as the begin or the end of a quotation or a comment, and others do not."""
+"""Texts that some databases read as the begin or the end of a quotation or a comment, and others do not."""
 QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-"""What SQLite may do for a query."""
+"""Actions that SQLite may take for a query."""
 
 
 def must_read_only(query: str) -> None:
@@ -111,7 +111,7 @@ def _permit(action: int, what: str | None, *_: str | None) -> int:
 
 
 def _seconds(url: URL) -> float:
-    """How long a locked database is waited for."""
+    """Seconds to wait for a locked database."""
     try:
         return float(str(url.query.get("timeout", "5")))
     except ValueError:

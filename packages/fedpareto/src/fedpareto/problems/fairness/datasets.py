@@ -27,7 +27,7 @@ class TableSet(DataSet):
     """A published table with a label and sensitive attributes."""
 
     read: Callable[[list[bytes]], DataFrame]
-    """From the contents of the files to the rows and columns that are used."""
+    """Reads the rows and columns that are used from the contents of the files."""
     label: str
     positive: str
     attributes: Mapping[str, str]
@@ -42,12 +42,10 @@ class TableSet(DataSet):
         return _table(self.name, stamps)
 
     def groups(self, attribute: str) -> tables.Groups:
-        """The group of each row."""
         rule = self.attributes[attribute]
         return tables.groups(self.table(), tables.split_rule(rule)[0], rule)
 
     def census(self) -> dict[str, int]:
-        """Rows, those with label 1, and those of each group."""
         table = self.table()
         counts = {"rows": len(table.label), f"{self.label}={self.positive}": int(table.label.sum())}
         for attribute in self.attributes:
@@ -59,7 +57,6 @@ class TableSet(DataSet):
 
 @lru_cache(maxsize=8)
 def _table(name: str, stamps: tuple[tuple[str, int], ...]) -> tables.LabelledTable:
-    """`stamps` is only part of the cache key."""
     dataset = CATALOGUE[name]
     frame = dataset.read(dataset.contents())
     return tables.labelled(frame, dataset.label, dataset.positive, f"the data set {name}")

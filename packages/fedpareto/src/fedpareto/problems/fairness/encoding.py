@@ -28,29 +28,28 @@ MOST_TEXTS = 100
 
 @dataclass(frozen=True)
 class Encoder:
-    """How a table is encoded, and the table's own values in a form that is quick to encode."""
+    """Encoding of a table, and the table's own values in a form that is quick to encode."""
 
     names: tuple[str, ...]
-    """Of the inputs: "age", "age is missing", "sex=Male"."""
+    """Names of the inputs: "age", "age is missing", "sex=Male"."""
     numbers: tuple[np.ndarray, ...]
     """The numeric columns, `[rows]` each, not finite where missing."""
     gaps: tuple[int, ...]
-    """Those numeric columns that have missing values."""
+    """Places of the numeric columns that have missing values."""
     texts: tuple[np.ndarray, ...]
-    """For each text column the position of a row's value among its values, `[rows]`."""
+    """Position of each row's value among the values of each text column, `[rows]`."""
     counts: tuple[int, ...]
-    """How many values each text column has, the missing one included."""
+    """Number of values of each text column, the missing one included."""
     origins: tuple[Input, ...]
-    """What each input means, without estimated statistics."""
+    """Meaning of each input, without estimated statistics."""
 
     @property
     def width(self) -> int:
-        """The number of inputs."""
         return len(self.names)
 
     @classmethod
     def of(cls, frame: DataFrame, left_out: Collection[str], source: str) -> Encoder:
-        """For the columns of `frame`, without those left out and those with the same value in every row."""
+        """Encoder for the columns of `frame`, without those left out and those with the same value in every row."""
         import pandas
         from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -84,7 +83,7 @@ class Encoder:
         return cls(tuple(map(_name, origins)), tuple(numbers), gaps, tuple(codes), tuple(counts), origins)
 
     def fitted(self, training: np.ndarray) -> Fitted:
-        """As estimated on the rows where `training` `[rows]` is true."""
+        """Estimate an encoding on the rows where `training` `[rows]` is true."""
         seen = [
             np.bincount(codes[training], minlength=count) > 0
             for codes, count in zip(self.texts, self.counts, strict=True)
@@ -100,7 +99,7 @@ class Fitted:
     statistics: tuple[tuple[float, float], ...]
     """Mean, and 1 / deviation, of each number."""
     seen: tuple[np.ndarray, ...]
-    """For each text column, which of its values a training row has."""
+    """Values of each text column that a training row has, as booleans."""
 
     def encode(self, rows: np.ndarray) -> np.ndarray:
         """The rows at these places, `[len(rows), width]`.
@@ -119,7 +118,7 @@ class Fitted:
         return encoded
 
     def compact(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same rows, compact: numbers with their gaps, `[k, numbers + gaps]`, and of each text column the
+        """Compact rows: numbers with their gaps, `[k, numbers + gaps]`, and of each text column the
         input that is 1, `[k, texts]`; it is `width`, one beyond the last, where none is."""
         encoder = self.encoder
         start = len(encoder.numbers) + len(encoder.gaps)
@@ -144,7 +143,7 @@ class Fitted:
         return encoded
 
     def input_schema(self) -> InputSchema:
-        """The same encoding for any rows, without this table."""
+        """Encoding for any rows, without this table."""
         inputs = list(self.encoder.origins)
         for place, (mean, scale) in enumerate(self.statistics):
             inputs[place] = replace(inputs[place], mean=mean, scale=scale)

@@ -26,21 +26,19 @@ class Goal:
 
     kind: str
     attribute: str = ""
-    """"" where there is only one."""
+    """Sensitive attribute; "" where there is only one."""
 
     @property
     def name(self) -> str:
-        """Of the objective: "demographic-parity:gender"."""
+        """Name of the objective: "demographic-parity:gender"."""
         return f"{self.kind}:{self.attribute}" if self.attribute else self.kind
 
     @property
     def is_fairness(self) -> bool:
-        """Whether it compares groups."""
         return self.kind != ACCURACY
 
     @property
     def column(self) -> str:
-        """The column of a batch with each row's group."""
         return sensitive_column(self.attribute)
 
 
@@ -78,7 +76,7 @@ class Criteria:
 
     goals: tuple[Goal, ...]
     groups: Mapping[str, int] = field(default_factory=dict)
-    """How many groups each attribute has; 2 if it is not named here."""
+    """Number of groups of each attribute; 2 if it is not named here."""
     relaxation: str = "tanh"
     steepness: float = 0.0
     regularisation: float = 0.1
@@ -111,7 +109,7 @@ class Criteria:
 
     @property
     def has_slopes(self) -> bool:
-        """Whether `slopes` is written out for the relaxation in use."""
+        """True if `slopes` is written out for the relaxation in use."""
         return self.relaxation != "covariance"
 
     def slopes(self, logits: Tensor, batch: Batch, weights: Tensor) -> Tensor:
@@ -142,7 +140,7 @@ class Criteria:
         return torch.stack(values, dim=-1)
 
     def known(self, batch: Batch) -> Tensor:
-        """Which goals can be measured on these rows, `[n, m]`, true or false."""
+        """True for goals that can be measured on these rows, `[n, m]`."""
         nothing = torch.zeros_like(batch.mask)
         return torch.stack(
             [

@@ -1,4 +1,4 @@
-"""Which of a label's two values counts as 1, and why: the meaning of a prediction must be clear."""
+"""Choice of the value of a label that counts as 1, and why: the meaning of a prediction must be clear."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Choice:
     """The value of a label that counts as 1."""
 
     value: Any
-    """As it is in the column."""
+    """The value as it is in the column."""
     why: str
     is_plain: bool
-    """Whether the user, or the values themselves, make it clear; else it is a convention to be reported."""
+    """True if the user, or the values themselves, make it clear; else it is a convention to be reported."""
 
 
 def as_text(value: Any) -> str:
@@ -52,7 +52,7 @@ def as_text(value: Any) -> str:
 
 
 def choose(values: Sequence[Any]) -> Choice:
-    """Of a label's two values in ascending order."""
+    """Choose the positive one of a label's two values in ascending order."""
     words = [as_text(value).strip().lower() for value in values]
     for negative, positive in OPPOSITES:
         if sorted(words) == sorted((negative, positive)):

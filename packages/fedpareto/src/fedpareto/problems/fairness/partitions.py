@@ -29,16 +29,16 @@ class Partition:
     kind: str
     column: str = ""
     shares: tuple[float, ...] = ()
-    """Of the clients; by a rule, in the rows that fulfil it."""
+    """Shares of the clients; by a rule, in the rows that fulfil it."""
     rule: str = ""
     others: tuple[float, ...] = ()
-    """By a rule, the shares of the clients in the rows that do not fulfil it."""
+    """Shares of the clients in the rows that do not fulfil a rule."""
     written: str = field(default="", compare=False)
-    """By the user, for messages."""
+    """The user's own text, for messages."""
 
     @classmethod
     def parse(cls, text: str) -> Partition:
-        """From "random", "column:occupation", "shares:0.5,0.3,0.2", …"""
+        """Parse "random", "column:occupation", "shares:0.5,0.3,0.2", …"""
         kind, colon, rest = text.partition(":")
         if kind == "column" and rest.strip():
             return cls(kind, column=rest.strip(), written=text)

@@ -55,16 +55,17 @@ class Fairness(SparseProblem, GroupedProblem):
     """2 to 6 of accuracy, demographic-parity, equal-opportunity, equalised-odds; ":race" at the end of one means that
     attribute only."""
     partition: str = "random"
-    """How rows are partitioned: random, stratified (over label and sensitive attributes), dirichlet-label,
+    """Partition of the rows: random, stratified (over label and sensitive attributes), dirichlet-label,
     dirichlet-group (by the first sensitive attribute), column:NAME (natural silos), shares:0.5,0.3,0.2, or by a rule,
     with other shares for the rows that fulfil it and for those that do not: rule:workclass=Private:0.8,0.2/0.2,0.8."""
     alpha: float = 0.5
-    """Of the Dirichlet partitions; smaller is more uneven."""
+    """α of the Dirichlet partitions; smaller is more uneven."""
     split: tuple[float, ...] = (0.6, 0.2, 0.2)
     """Shares of each client's rows for training, validation and test, alike for each label and group."""
     rounding: Literal["table", "client"] = earlier("client", now="table")
-    """How shares become whole rows: so that validation and test rows of all clients have the base rates of the table;
-    or in each client, label and group by itself, so that rare ones of small clients weigh more, as in older runs."""
+    """Rounding of shares to whole rows: so that validation and test rows of all clients have the base rates of the
+    table; or in each client, label and group by itself, so that rare ones of small clients weigh more, as in older
+    runs."""
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation (own-test); or its
     client's own only. The nodes of a deployment have only their own."""
@@ -72,17 +73,17 @@ class Fairness(SparseProblem, GroupedProblem):
     """Share of all rows, alike for each label and group, that the server holds and no client, for algorithms that
     evaluate models at the server."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
-    """How a gap becomes a loss: tanh without the halving of eq. 5.5, as printed there, as in the code of Padh et al.,
-    or PraFFL's covariance term."""
+    """Relaxation that turns a gap into a loss: tanh without the halving of eq. 5.5, as printed there, as in the code of
+    Padh et al., or PraFFL's covariance term."""
     c: float = 0.0
     """Steepness of the tanh; 0: 1.5 for demographic parity, 2.5 for the others."""
     regularisation: float = 0.1
     """Share of cross entropy added to a fairness loss so that it can start to learn (eq. A.1 of the thesis)."""
     normalise: bool = False
-    """Whether each loss is divided by what it is for the initial model on the client's own training rows (A.3.5). An
+    """Division of each loss by its value for the initial model on the client's own training rows (A.3.5). An
     untrained model is fair, so this favours fairness."""
     unmeasured: Literal["refuse", "worst"] = "refuse"
-    """What to do if a client lacks a group, so that a goal cannot be measured there: refuse to begin, or report the
+    """Treatment of a client that lacks a group, where a goal cannot be measured: refuse to begin, or report the
     worst value, 0."""
     hidden: tuple[int, ...] = (64, 32)
     """Widths of the classifier's hidden layers."""
@@ -109,7 +110,6 @@ class Fairness(SparseProblem, GroupedProblem):
 
     @property
     def validates(self) -> bool:
-        """Whether a share of the rows is for validation."""
         return self.split[1] > 0
 
     # -- the data --------------------------------------------------------------------------------------------------
@@ -136,7 +136,6 @@ class Fairness(SparseProblem, GroupedProblem):
 
     @cached_property
     def _all_groups(self) -> dict[str, Groups]:
-        """Of every attribute in use."""
         return {attribute: self._groups(attribute) for attribute in self._attributes}
 
     def _encoding(self, training: np.ndarray) -> Callable[[np.ndarray], dict[str, Tensor]]:
@@ -155,7 +154,6 @@ class Fairness(SparseProblem, GroupedProblem):
         return in_little_room
 
     def _inputs(self) -> int:
-        """Of the classifier."""
         return self._encoder.width
 
     # -- goals -----------------------------------------------------------------------------------------------------
@@ -166,12 +164,11 @@ class Fairness(SparseProblem, GroupedProblem):
 
     @property
     def _attributes(self) -> list[str]:
-        """The sensitive attributes in use, the user's first one first."""
+        """Sensitive attributes in use, the user's first one first."""
         named = [goal.attribute for goal in self._goals if goal.is_fairness]
         return list(dict.fromkeys([*self._listed(self.sensitive), *named]))
 
     def _listed(self, columns: tuple[str, ...]) -> list[str]:
-        """Names of columns, one by one."""
         return listed(columns)
 
     @cached_property
@@ -191,7 +188,6 @@ class Fairness(SparseProblem, GroupedProblem):
 
     @property
     def comparison(self) -> Comparison:
-        """Of the first goal that compares groups."""
         return Comparison(self._group_count(self._compared.attribute), CONDITIONS[self._compared.kind])
 
     def _group_count(self, attribute: str) -> int:
@@ -202,23 +198,19 @@ class Fairness(SparseProblem, GroupedProblem):
         return batch.columns[self._compared.column]
 
     def labels(self, batch: Batch) -> Tensor:
-        """Each row's label."""
         return batch.columns["label"]
 
     # -- the model -------------------------------------------------------------------------------------------------
 
     @cached_property
     def model(self) -> MLP:
-        """The classifier."""
         return MLP(self._inputs(), self.hidden, 1, sparsity=self._connected)
 
     @property
     def layout(self) -> Layout:
-        """Of the classifier."""
         return self.model.layout
 
     def initial(self, seed: int) -> Tensor:
-        """The classifier's initialisation."""
         return self.model.initial(seed)
 
     def learner(self) -> Learner:
@@ -230,7 +222,6 @@ class Fairness(SparseProblem, GroupedProblem):
         return self._scaled(self._criteria.losses(self.logits(parameters, batch), batch), batch)
 
     def readout(self) -> Readout:
-        """Of logits."""
         return Readout(
             self.model,
             lambda batch: self._features(batch.columns),
@@ -242,7 +233,6 @@ class Fairness(SparseProblem, GroupedProblem):
         return self._criteria.slopes(outputs.squeeze(-1), batch, self._scaled(weights, batch)).unsqueeze(-1)
 
     def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The losses of several models of each client, which share their first layers."""
         each = batch.for_each()
         return self._scaled(self._criteria.losses(self.logits_each(shared, own, batch), each), each)
 
@@ -253,11 +243,9 @@ class Fairness(SparseProblem, GroupedProblem):
         return losses * (batch.columns["scale"] * batch.mask.unsqueeze(-1)).amax(-2)
 
     def values(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Accuracy and 1 − gap."""
         return self._criteria.values(logits, batch)
 
     def evaluate_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Accuracy and 1 − gap of several models of each client."""
         return self._criteria.values(self.logits_each(shared, own, batch), batch.for_each())
 
     def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -272,7 +260,7 @@ class Fairness(SparseProblem, GroupedProblem):
         return torch.cat([self.model(parameters, self._features(piece)).squeeze(-1) for piece in pieces], dim=-1)
 
     def _features(self, columns: Mapping[str, Tensor]) -> Tensor:
-        """What the classifiers read, `[n, b, inputs]`, with the codes of texts expanded."""
+        """Inputs of the classifiers, `[n, b, inputs]`, with the codes of texts expanded."""
         if "codes" not in columns:
             return columns["features"]
         numbers, width = columns["features"], self._inputs()
@@ -287,7 +275,7 @@ class Fairness(SparseProblem, GroupedProblem):
     # -- partitioning ----------------------------------------------------------------------------------------------
 
     def default_clients(self) -> int:
-        """As many as there are silos or shares; else 10."""
+        """Number of silos or shares, if there are such; else 10."""
         partition = Partition.parse(self.partition)
         if partition.kind == "column":
             return int(silos(self._table, partition.column).max()) + 1
@@ -303,11 +291,10 @@ class Fairness(SparseProblem, GroupedProblem):
         return [", ".join(map(str, counts[counts > 0].index)) for counts in each]
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
-        """As estimated on the training rows of this seed."""
+        """Encoding as estimated on the training rows of this seed."""
         return self._encoder.fitted(self._partitioned(clients, seed)[1] == 0).input_schema()
 
     def outputs(self) -> tuple[Output, ...]:
-        """The label, and which of its values counts as 1."""
         return (self._table.output,)
 
     def _partitioned(self, clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -320,7 +307,7 @@ class Fairness(SparseProblem, GroupedProblem):
         return owner, part
 
     def _is_servers(self, seed: int) -> np.ndarray:
-        """Which rows the server holds, `[rows]`."""
+        """True for rows that the server holds, `[rows]`."""
         if not self.server_share:
             return np.zeros(len(self._classes), dtype=bool)
         shares = np.tile([1 - self.server_share, self.server_share], (self._classes.max() + 1, 1))
@@ -363,14 +350,12 @@ class Fairness(SparseProblem, GroupedProblem):
         return Rows.end_to_end(self._facts(order), counts)
 
     def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
-        """The table's own rows."""
         owner, part = self._partitioned(clients, seed)
         mine = (owner == client) & (part == len(self._parts) - 1)
         return [{str(name): value for name, value in row.items()} for row in self._table.frame[mine].to_dict("records")]
 
     @property
     def _parts(self) -> list[str]:
-        """The splits of each client's rows."""
         return [name for name, share in zip(PARTS, self.split, strict=True) if share]
 
     def _rows_of(self, owner: np.ndarray, mine: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray]:

@@ -32,9 +32,9 @@ class Table:
 
     frame: DataFrame
     source: str
-    """Its name in messages."""
+    """Name of the table in messages."""
     notes: tuple[str, ...] = ()
-    """What was recognised, a line each."""
+    """Facts recognised, a line each."""
     mixed: Mapping[str, Mixed] = field(default_factory=dict)
     """Columns of numbers that hold texts too; those count as missing."""
     names: Mapping[str, int] = field(default_factory=dict)
@@ -105,7 +105,6 @@ def _is_hidden(path: Path) -> bool:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, how: Reading, stamps: tuple[tuple[int, int], ...]) -> Table:
-    """`stamps` is only part of the cache key."""
     import pandas
 
     is_parquet = path.is_dir() or path.suffix in PARQUET
@@ -175,7 +174,7 @@ def _pieces(path: Path, found: dialect.Dialect, how: Reading, only: Sequence[int
 
 
 def _ragged(problem: Exception, found: dialect.Dialect) -> str:
-    """What is wrong with a line, in our words."""
+    """Explain what is wrong with a line."""
     counted = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(problem))
     name = dialect.SEPARATOR_NAMES[found.separator]
     if counted:

@@ -59,7 +59,7 @@ def relaxed_gap_slopes(
 
 
 def _named(relaxation: str, decisions: Tensor, logits: Tensor) -> Tensor:
-    """What a relaxation by tanh makes of t; see relaxed_gap."""
+    """t as a relaxation by tanh takes it; see `relaxed_gap`."""
     if relaxation == "tanh":
         return decisions
     halved = decisions / 2 + 0.5

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 NUMBER, CATEGORY = "number", "category"
 MOST_UNKNOWN = 0.5
-"""Of a text column's rows: with more values that the schema does not know, it is another column."""
+"""Share of a text column's rows: with more values that the schema does not know, it is another column."""
 FEWEST_ROWS = 30
 """With fewer rows a test split has only a handful, and results on it are noise."""
 
@@ -51,17 +51,15 @@ class Column:
     scale: float = 1.0
     """A number x is encoded as (x − mean) / scale."""
     categories: tuple[str, ...] = ()
-    """Of a text, in their order; any other value is encoded as none of them."""
+    """Values of a text, in their order; any other value is encoded as none of them."""
     missing: bool = False
-    """Whether there is an input that says that the value is missing."""
+    """True if there is an input that says that the value is missing."""
 
     @property
     def width(self) -> int:
-        """The number of inputs it takes."""
         return (1 if self.kind == NUMBER else len(self.categories)) + self.missing
 
     def inputs(self) -> list[Input]:
-        """Them, in their order."""
         own = [Input(self.name, inputs.VALUE, value=value) for value in self.categories]
         if self.kind == NUMBER:
             own = [Input(self.name, inputs.NUMBER, mean=self.mean, scale=1 / self.scale)]
@@ -95,7 +93,7 @@ class TableSchema:
     labels: tuple[str, ...]
     """All values that the label may have."""
     positive: str
-    """The one that counts as 1."""
+    """The value that counts as 1."""
     sensitive: tuple[Attribute, ...]
     columns: tuple[Column, ...]
     ignored: tuple[str, ...] = ()
@@ -103,21 +101,17 @@ class TableSchema:
 
     @property
     def width(self) -> int:
-        """The number of the model's inputs."""
         return sum(column.width for column in self.columns)
 
     @property
     def output(self) -> Output:
-        """What a model's answers mean."""
         return tables.output_of(self.label, self.labels, self.positive)
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of the schema."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def attribute(self, name: str) -> Attribute:
-        """A sensitive column by name."""
         for attribute in self.sensitive:
             if attribute.name == name:
                 return attribute
@@ -127,12 +121,11 @@ class TableSchema:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """The text of its file."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> TableSchema:
-        """From a file; a damaged one is refused."""
+        """Read a schema from a file; a damaged one is refused."""
         entries = read_object(path)
         with reading(f"the schema {path}"):
             if entries.pop("format") != FORMAT:
@@ -170,7 +163,7 @@ class TableSchema:
         ignored: Collection[str] = (),
         source: str = "the table",
     ) -> TableSchema:
-        """From a table that represents those of all parties. `privileged` are rules by sensitive column."""
+        """Make a schema from a table that represents all parties; `privileged` are rules by sensitive column."""
         table = tables.labelled(frame, label, positive, source)
         for name in (*sensitive, *ignored):
             tables.require(frame, name, source)
@@ -197,7 +190,7 @@ class TableSchema:
     # -- a party's table -------------------------------------------------------------------------------------------
 
     def problems(self, frame: DataFrame, ignored: Collection[str] = ()) -> list[str]:
-        """What is wrong with a party's table, a line each; no line holds a value of it."""
+        """Faults of a party's table, a line each; no line holds a value of it."""
         needed = {self.label, *(column.name for column in self.columns)}
         needed |= {attribute.name for attribute in self.sensitive}
         known = needed | set(self.ignored)
@@ -247,19 +240,17 @@ class TableSchema:
         return LabelledTable(frame, label, (self.label,), source, self.output, choice)
 
     def labelled(self, frame: DataFrame, source: str) -> LabelledTable:
-        """The rows that have a label."""
         tables.require(frame, self.label, source)
         frame = tables.with_value(frame, self.label)
         label = (texts(frame[self.label]) == self.positive).to_numpy(dtype=np.float32)
         return self._table(frame, label, source)
 
     def groups(self, table: LabelledTable, attribute: str) -> Groups:
-        """The group of each row by a sensitive column."""
         chosen = self.attribute(attribute)
         return Groups(chosen.groups, chosen.codes(table))
 
     def inputs(self) -> InputSchema:
-        """How rows become the model's inputs, without a table."""
+        """Encoding of rows as the model's inputs, without a table."""
         return InputSchema(tuple(entry for column in self.columns for entry in column.inputs()))
 
     def encode(self, frame: DataFrame) -> np.ndarray:
@@ -283,7 +274,6 @@ def _positions(values: Series[Any], known: Sequence[str]) -> np.ndarray:
 
 
 def _column(series: Series[Any], name: str, source: str) -> Column:
-    """How a column of the sample is encoded."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     missing = bool(series.isna().any())
@@ -332,7 +322,7 @@ def _column_problems(column: Column, series: Series[Any]) -> list[str]:
 
 
 def unknown_values(schema: TableSchema, frame: DataFrame) -> dict[str, int]:
-    """In how many rows each text column has a value that the schema does not know."""
+    """Number of rows in which each text column has a value that the schema does not know."""
     counts = {}
     for column in schema.columns:
         if column.kind == CATEGORY:

@@ -55,12 +55,11 @@ class Silo(Fairness):
 
     @property
     def _source(self) -> Source:
-        """Where the party's rows are; nothing at the server."""
+        """Source of the party's rows; empty at the server."""
         return Source(self.file, self.sql, self.query)
 
     @cached_property
     def table_schema(self) -> TableSchema:
-        """What all parties share."""
         if not self.schema:
             raise UserError("the problem 'silo' needs schema, the file that fedpareto server init writes")
         consent.need_file(self.schema)
@@ -90,11 +89,9 @@ class Silo(Fairness):
         return lambda rows: {"features": torch.from_numpy(self.table_schema.encode(self._table.frame.iloc[rows]))}
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
-        """The schema's own, whatever the rows."""
         return self.table_schema.inputs()
 
     def outputs(self) -> tuple[Output, ...]:
-        """The schema's label."""
         return (self.table_schema.output,)
 
     def _inputs(self) -> int:
@@ -102,7 +99,7 @@ class Silo(Fairness):
         return self.table_schema.width if self.schema else 0
 
     def _check_measurable(self, part: str, rows: Rows, whose: str = "", advice: str = "") -> None:
-        """In the words of the party that holds the table."""
+        """Words the error for the party that holds the table."""
         try:
             super()._check_measurable(part, rows)
         except UserError as problem:

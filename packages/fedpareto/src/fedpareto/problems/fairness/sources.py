@@ -1,4 +1,4 @@
-"""Where a table's rows come from: a file, a folder of files, a database, or a frame that is in memory already."""
+"""Sources of a table's rows: a file, a folder of files, a database, or a frame that is in memory already."""
 
 from __future__ import annotations
 
@@ -56,22 +56,21 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """Name in messages."""
         if self.sql:
             return "the query's table"
         return "the DataFrame" if self.file.startswith(FRAME) else Path(self.file).name
 
     @property
     def shown(self) -> str:
-        """As the user named it."""
+        """Name as the user gave it."""
         return self.file or self.name
 
     def resolved(self) -> Source:
-        """The same wherever the program is started."""
+        """The source by an absolute path, the same wherever the program is started."""
         return replace(self, file=str(Path(self.file).expanduser().resolve())) if self.file else self
 
     def read(self, how: Reading | None = None) -> Table:
-        """The table."""
         if self.sql:
             consent.need_sql(self.sql, self.query)
             return _from_database(self, how or Reading())
@@ -92,7 +91,7 @@ class Source:
 
 
 def holds_password(url: str) -> bool:
-    """Whether a URL says a password: before the host, or among its parameters."""
+    """True if a URL holds a password: before the host, or among its parameters."""
     before_host = re.match(r"^[^/]+://[^/@]*:[^/]+@", url)
     return bool(before_host) or bool(re.search(r"[?&;](password|passwd|pwd|token|secret)=", url, re.IGNORECASE))
 
@@ -133,7 +132,6 @@ def keep_frame(frame: Any) -> str:
 
 
 def fingerprint(frame: DataFrame) -> str:
-    """A short hash of the table."""
     from pandas.util import hash_pandas_object
 
     digest = hashlib.sha256("\x00".join(map(str, frame.columns)).encode())

@@ -46,14 +46,13 @@ class LabelledTable:
     not_features: tuple[str, ...]
     """Columns that no model may see: the label itself."""
     source: str
-    """Its name in messages."""
+    """Name of the table in messages."""
     output: Output
-    """The label's name, and what its values 0 and 1 are called."""
+    """Name of the label, and of its values 0 and 1."""
     positive: Choice
-    """Which value counts as 1, and why."""
+    """The value that counts as 1, and why."""
 
     def column(self, name: str) -> Series[Any]:
-        """A column by name."""
         return self.frame[require(self.frame, name, self.source)]
 
 
@@ -169,7 +168,7 @@ def split_rule(rule: str) -> tuple[str, str, str]:
 
 
 def matches(series: Series[Any], text: str) -> np.ndarray:
-    """Which rows hold the value that a user writes as `text`; 1 is "1" whether the column is whole or not."""
+    """True for rows that hold the value that a user writes as `text`; 1 is "1" whether the column is whole or not."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if is_bool_dtype(series):
@@ -186,7 +185,7 @@ def matches(series: Series[Any], text: str) -> np.ndarray:
 
 
 def compared(table: LabelledTable, column: str, operator: str, value: str) -> np.ndarray:
-    """Which rows hold a number on this side of a bound."""
+    """True for rows with a number on this side of a bound."""
     from pandas.api.types import is_numeric_dtype
 
     series = table.column(column)

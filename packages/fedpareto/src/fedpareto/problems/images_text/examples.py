@@ -21,7 +21,6 @@ class Examples:
     """`[rows]`, the natural client (0, 1, …) of a row, such as its writer, where known."""
 
     def census(self) -> dict[str, int]:
-        """Rows of each split, and the numbers of classes and natural clients."""
         counts = {"training rows": int((~self.tested).sum()), "test rows": int(self.tested.sum())}
         counts["classes"] = len(np.unique(self.labels))
         return counts if self.origins is None else {**counts, "origins": len(np.unique(self.origins))}

@@ -36,13 +36,11 @@ class CifarSet(DataSet):
         return _cifar(self.name, self.stamps())
 
     def census(self) -> dict[str, int]:
-        """Images of each part, and classes."""
         return self.examples().census()
 
 
 @lru_cache(maxsize=2)
 def _cifar(name: str, stamps: tuple[tuple[str, int], ...]) -> Examples:
-    """`stamps` is only part of the cache key."""
     dataset = IMAGES[name]
     assert isinstance(dataset, CifarSet)
     ((path, _),) = stamps
@@ -132,7 +130,7 @@ def _grey(name: str, stamps: tuple[tuple[str, int], ...]) -> Examples:
 
 @dataclass(frozen=True)
 class WriterSet(DataSet):
-    """Who wrote each digit of MNIST: the label files of QMNIST, whose first rows are MNIST's in MNIST's order."""
+    """Writers of MNIST's digits: the label files of QMNIST, whose first rows are MNIST's in MNIST's order."""
 
     def writers(self) -> tuple[np.ndarray, np.ndarray]:
         """Class and writer (as numbered by NIST) of MNIST's 60,000 training and then 10,000 test digits."""
@@ -143,7 +141,6 @@ class WriterSet(DataSet):
         return rows[:, 0], rows[:, 2]
 
     def census(self) -> dict[str, int]:
-        """Writers of each part."""
         writers = self.writers()[1]
         return {
             "training writers": len(np.unique(writers[:60_000])),
@@ -185,7 +182,6 @@ class MedicalSet(DataSet):
         return _medical(self.name, self.stamps())
 
     def census(self) -> dict[str, int]:
-        """Images of each part, and of each class."""
         examples = self.examples()
         return examples.census() | {
             f"label {label}": int(count) for label, count in enumerate(np.bincount(examples.labels))

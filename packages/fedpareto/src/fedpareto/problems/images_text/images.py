@@ -28,7 +28,6 @@ class ImageProblem(ClassificationProblem):
     """The network: `cnn` (FedFew's), another of the papers' tables, `resnet-18`, `mlp`, or `logistic` regression."""
 
     def input_schema(self, clients: int, seed: int) -> ImageInputs:
-        """Pixels as they are."""
         return ImageInputs(self.shape)
 
     def _network(self) -> Network:
@@ -99,7 +98,7 @@ class Writers(ImageProblem):
     batch_size: ClassVar[int] = 100
 
     partition: Partition = "natural"
-    """How rows are partitioned: `natural`, by writer, or as in `mnist`."""
+    """Partition of the rows: `natural`, by writer, or as in `mnist`."""
 
     def _read(self) -> Examples:
         return _by_writer(image_sets.QMNIST.stamps(), MNIST.stamps())
@@ -107,7 +106,6 @@ class Writers(ImageProblem):
 
 @lru_cache(maxsize=1)
 def _by_writer(writers: tuple[tuple[str, int], ...], images: tuple[tuple[str, int], ...]) -> Examples:
-    """The stamps are only part of the cache key."""
     digits = image_sets.grey_images(MNIST)
     _, found = image_sets.QMNIST.writers()
     return Examples(digits.inputs, digits.labels, digits.tested, np.unique(found, return_inverse=True)[1])

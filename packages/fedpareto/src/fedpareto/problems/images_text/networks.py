@@ -43,22 +43,20 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class SparseNetwork:
-    """Any network with random connections only, see core.connections."""
+    """Any network with random connections only, see tensors.connections."""
 
     network: Network
     sparsity: Sparsity
 
     @cached_property
     def layout(self) -> Layout:
-        """That of the network, without what is not connected."""
+        """Layout of the network, without what is not connected."""
         return self.network.layout.sparse(self.sparsity)
 
     def initial(self, seed: int) -> Tensor:
-        """The network's own initialisation, see Layout.begun."""
         return self.layout.begun(self.network.initial(seed))
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
-        """The network's logits."""
         return self.network(self.layout.filled(parameters), inputs, training)
 
 
@@ -122,7 +120,6 @@ class ImageNetwork:
         self.layout = self.stacked.layout
 
     def initial(self, seed: int) -> Tensor:
-        """PyTorch's own initialisation of the layers."""
         return self.stacked.drawn(seed)
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
@@ -144,24 +141,20 @@ class FlatNetwork:
     hidden: tuple[int, ...]
     classes: int
     pixels: bool = False
-    """Whether inputs are pixels, which become numbers from −1 to 1."""
+    """True if inputs are pixels, which become numbers from −1 to 1."""
 
     @cached_property
     def model(self) -> MLP:
-        """The layers."""
         return MLP(self.inputs, self.hidden, self.classes)
 
     @property
     def layout(self) -> Layout:
-        """Of the layers."""
         return self.model.layout
 
     def initial(self, seed: int) -> Tensor:
-        """PyTorch's own initialisation of linear layers."""
         return self.model.initial(seed)
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
-        """Logits `[n, b, classes]`."""
         dtype = next(iter(parameters.values())).dtype
         numbers = scaled(inputs, parameters) if self.pixels else inputs.to(dtype)
         return self.model(parameters, numbers.flatten(2))
@@ -180,7 +173,7 @@ class TextCNN:
     widths: tuple[int, ...] = (3, 4, 5)
     """Widths of the convolutions, in words."""
     channels: int = 100
-    """Of each convolution."""
+    """Channels of each convolution."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -222,7 +215,7 @@ class CharacterLSTM:
 
     @cached_property
     def layout(self) -> Layout:
-        """Of each LSTM layer "input", "recurrent" and "bias", with the gates (in, forget, cell, out) side by side."""
+        """Each LSTM layer has "input", "recurrent" and "bias", with the gates (in, forget, cell, out) side by side."""
         shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (self.characters, self.embedding)}
         for i in range(self.layers):
             inputs = self.hidden if i else self.embedding

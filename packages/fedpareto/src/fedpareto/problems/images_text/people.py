@@ -45,7 +45,7 @@ def _people(stamps: tuple[tuple[str, int], ...]) -> Examples:
 
 
 def people_schema() -> tuple[InputSchema, Output]:
-    """How a row of Adult becomes what AFL reads, and what is predicted."""
+    """Encoding of a row of Adult as AFL reads it, and the label."""
     table = ADULT.table()
     # A column's name is that of the table, and after a "_" the value.
     places = [next(name for name in CATEGORIES if place.startswith(f"{name}_")) for place in _dummies(table)]

@@ -1,4 +1,4 @@
-"""What image and text classification problems have in common."""
+"""Common base of the problems of image and text classification."""
 
 from __future__ import annotations
 
@@ -38,42 +38,42 @@ class ClassificationProblem(SparseProblem):
     row_by_row: ClassVar[bool] = True
     rebuilt_by_name: ClassVar[bool] = True
     answer: ClassVar[str] = "class"
-    """What is to be told."""
+    """Name of the answer."""
     class_names: ClassVar[tuple[str, ...]] = ()
-    """In the order of their numbers; none: the numbers themselves."""
+    """Names of the classes in the order of their numbers; none: the numbers themselves."""
     outcomes: ClassVar[int]
     """The number of classes."""
     usual_clients: ClassVar[int] = 20
     step_size: ClassVar[float] = 0.005
     batch_size: ClassVar[int] = 50
     is_text: ClassVar[bool] = False
-    """Whether inputs are numbers of words or characters."""
+    """True if inputs are numbers of words or characters."""
     in_order: ClassVar[bool] = False
-    """Whether a client's last rows are its test rows, as neighbouring rows overlap; else random rows."""
+    """True if a client's last rows are its test rows, as neighbouring rows overlap; else random rows are."""
 
     partition: Partition = "dirichlet"
-    """How rows are partitioned: by Dirichlet shares of each class; in `shards_per_client` of `shards` shards of the
+    """Partition of the rows: by Dirichlet shares of each class; in `shards_per_client` of `shards` shards of the
     rows sorted by class; in `classes_per_client` classes; at random; naturally, by writer, role or doctorate; or by
     ground track: classes live in regions of the Earth, and a satellite sees what it flies over.
     """
     alpha: float = 0.5
-    """Of the Dirichlet partition; smaller is more uneven."""
+    """α of the Dirichlet partition; smaller is more uneven."""
     shards: int = 500
     """Shards of equal size into which the partition `shards` divides the rows."""
     shards_per_client: int = 5
     """Shards of each client; any left over are not used."""
     classes_per_client: int = 2
-    """Of the partition `pathological`; classes left over are not used."""
+    """Classes of each client in the partition `pathological`; classes left over are not used."""
     track_shell: str = "40/5/1"
-    """Of the partition `ground-track`: the satellites/planes/phasing of a Walker shell. Each satellite is a client."""
+    """Walker shell of the partition `ground-track`, satellites/planes/phasing; each satellite is a client."""
     track_altitude: float = 530.0
-    """Of that shell, in kilometres."""
+    """Altitude of that shell, in kilometres."""
     track_inclination: float = 97.5
-    """Of that shell, in degrees."""
+    """Inclination of that shell, in degrees."""
     track_hours: float = 3.0
-    """From the start of a mission on; in a day everybody sees nearly everything."""
+    """Hours from the start of a mission on; in a day everybody sees nearly everything."""
     files: Literal["merged", "training", "official"] = "merged"
-    """Which published rows are used. `merged`: training and test split together, of which each client holds some out
+    """Published rows that are used. `merged`: training and test split together, of which each client holds some out
     for its test (FedFew); `training`: the same without the test split (FedMGDA+); `official`: clients train on the
     training split and are tested on the test split, partitioned in the same shares.
     """
@@ -90,7 +90,6 @@ class ClassificationProblem(SparseProblem):
 
     @property
     def validates(self) -> bool:
-        """Whether a share of the rows is for validation."""
         return self.validation_share > 0
 
     def __post_init__(self) -> None:
@@ -128,11 +127,9 @@ class ClassificationProblem(SparseProblem):
 
     @property
     def layout(self) -> Layout:
-        """Of the network."""
         return self.network.layout
 
     def initial(self, seed: int) -> Tensor:
-        """The network's initialisation."""
         return self.network.initial(seed)
 
     def learner(self) -> Learner:
@@ -143,18 +140,15 @@ class ClassificationProblem(SparseProblem):
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """Accuracy."""
         return (Objective("accuracy", maximise=True, reference=0.0, lowest=0.0, highest=1.0),)
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Cross entropy."""
         logits = self.network(parameters, batch.columns["input"], batch.training)
         labels = batch.columns["label"]
         each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
         return batch.mean(each).unsqueeze(-1)
 
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Accuracy."""
         said = self.network(parameters, batch.columns["input"]).argmax(-1)
         return batch.mean((said == batch.columns["label"]).to(batch.mask.dtype)).unsqueeze(-1)
 
@@ -164,14 +158,12 @@ class ClassificationProblem(SparseProblem):
         return inputs[..., :0] if self.is_text else inputs
 
     def constants(self, rows: Rows) -> np.ndarray:
-        """Of the most frequent class."""
         return most_frequent(rows, "label")
 
     def classes(self) -> tuple[str, int]:
         return "label", self.outcomes
 
     def outputs(self) -> tuple[Output, ...]:
-        """The class."""
         return (Output(self.answer, self.class_names or tuple(map(str, range(self.outcomes)))),)
 
     def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
@@ -184,7 +176,7 @@ class ClassificationProblem(SparseProblem):
         """All published rows."""
 
     def default_clients(self) -> int:
-        """As many as there are satellites or shards for; else the number in the paper that uses the data."""
+        """Number of satellites or shards, where there are such; else the number in the paper that uses the data."""
         if self.partition == "ground-track":
             return int(self._tracks().walker.satellites)
         return self.shards // self.shards_per_client if self.partition == "shards" else self.usual_clients
@@ -254,7 +246,7 @@ class ClassificationProblem(SparseProblem):
         return owner
 
     def _used(self, examples: Examples) -> np.ndarray:
-        """Which published rows are used, `[rows]`."""
+        """True for published rows that are used, `[rows]`."""
         if self.files == "official" and not examples.tested.any():
             raise UserError(f"files is 'official', but {self.name} has no published test split; take files=merged")
         return ~examples.tested if self.files == "training" else np.ones(len(examples.tested), dtype=bool)
@@ -266,7 +258,7 @@ class ClassificationProblem(SparseProblem):
         return np.sort(stream.choice(rows, size=self.rows, replace=False))
 
     def _of_each(self, rows: np.ndarray, cells: np.ndarray, stream: np.random.Generator) -> np.ndarray:
-        """As `_chosen`, but stratified by cell, with at least FEWEST rows each, so that every client has some."""
+        """`_chosen`, but stratified by cell, with at least FEWEST rows each, so that every client has some."""
         if not self.rows or self.rows >= len(rows):
             return rows
         chosen = []

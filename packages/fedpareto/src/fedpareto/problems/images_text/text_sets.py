@@ -35,7 +35,6 @@ class NewsSet(DataSet):
         return _ranked(self.name, vocabulary, self.stamps())
 
     def census(self) -> dict[str, int]:
-        """Texts of each part, and classes."""
         _, labels, tested = self.articles()
         return Examples(labels, labels, tested).census()
 
@@ -129,7 +128,6 @@ class PlaySet(DataSet):
         return _characters(self.name, self.stamps())
 
     def census(self) -> dict[str, int]:
-        """Roles and what they say."""
         roles = self.roles()
         return {"roles": len(roles), "characters": sum(map(len, roles.values()))}
 

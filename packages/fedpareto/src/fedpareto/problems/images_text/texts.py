@@ -43,7 +43,6 @@ class AGNews(ClassificationProblem):
             raise UserError(f"vocabulary is at least 3, length at least {widest} and embedding at least 1")
 
     def input_schema(self, clients: int, seed: int) -> TextInputs:
-        """The vocabulary."""
         return TextInputs(self.length, text_sets.AG_NEWS.words(self.vocabulary))
 
     def _network(self) -> Network:
@@ -69,13 +68,13 @@ class Shakespeare(ClassificationProblem):
     in_order: ClassVar[bool] = True
 
     partition: Partition = "natural"
-    """How rows are partitioned: `natural`, by role, or as in `cifar10`."""
+    """Partition of the rows: `natural`, by role, or as in `cifar10`."""
     model: str = "lstm"
     """The network: `lstm`, LSTM layers on character embeddings."""
     units: int = 256
-    """Of each LSTM layer."""
+    """Units of each LSTM layer."""
     layers: int = 2
-    """LSTM layers."""
+    """Number of LSTM layers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,7 +82,6 @@ class Shakespeare(ClassificationProblem):
             raise UserError("units and layers are at least 1")
 
     def input_schema(self, clients: int, seed: int) -> TextInputs:
-        """The characters that occur."""
         return TextInputs(CONTEXT, characters=CHARACTERS)
 
     def _network(self) -> Network:
@@ -105,9 +103,9 @@ class AdultPhD(ClassificationProblem):
     batch_size: ClassVar[int] = 10
 
     partition: Partition = "natural"
-    """How rows are partitioned: `natural`, doctorates first, or as in `cifar10`."""
+    """Partition of the rows: `natural`, doctorates first, or as in `cifar10`."""
     files: Literal["merged", "training", "official"] = "official"
-    """Which published rows are used, as in `cifar10`."""
+    """Published rows that are used, as in `cifar10`."""
     model: str = "logistic"
     """The network: `logistic` regression, or `mlp`."""
 
@@ -116,7 +114,6 @@ class AdultPhD(ClassificationProblem):
         return people.people_schema()[0]
 
     def outputs(self) -> tuple[Output, ...]:
-        """The income."""
         return (people.people_schema()[1],)
 
     def _network(self) -> Network:

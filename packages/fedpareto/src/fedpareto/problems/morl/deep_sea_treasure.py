@@ -64,7 +64,7 @@ class Sea(TensorEnvironment):
 
     @cached_property
     def _tables(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor]]:
-        """By device: where moves lead, what each cell holds, and the index of each cell of water."""
+        """Tables by device: where moves lead, what each cell holds, and the index of each cell of water."""
         return {}
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,16 +85,13 @@ class Sea(TensorEnvironment):
         return self._on(observation.device)[2][row * SIDE + column]
 
     def start(self, n: int, device: torch.device) -> Message:
-        """See TensorEnvironment: at the top left."""
         return {"field": torch.zeros(n, dtype=torch.int64, device=device)}
 
     def observe(self, state: Message) -> Tensor:
-        """See TensorEnvironment: row and column."""
         field = state["field"]
         return torch.stack([field // SIDE, field % SIDE], dim=1).float()
 
     def advance(self, state: Message, action: Tensor) -> tuple[Message, Tensor, Tensor]:
-        """See TensorEnvironment: the treasure, and −1 for the time."""
         leads_to, holds, _ = self._on(action.device)
         field = leads_to[state["field"], action]
         treasure = holds[field]
@@ -108,7 +105,7 @@ class DeepSeaTreasure(MORLProblem):
     name: ClassVar[str] = "deep-sea-treasure"
 
     map: Literal["convex", "concave"] = "convex"
-    """Of Yang et al. 2019 (as in mo-gymnasium and the thesis), or of Vamplew et al. 2011."""
+    """Map of Yang et al. 2019 (as in mo-gymnasium and the thesis), or of Vamplew et al. 2011."""
 
     @cached_property
     def environment(self) -> Environment:

@@ -72,7 +72,7 @@ class GymEnvironment(Environment):
         return {"origin": number, "episode": number, "elapsed": number, "actions": actions}
 
     def begin(self, addresses: rng.Addresses, device: torch.device) -> Message:
-        """See Environment. All later episodes follow from these addresses too."""
+        """Begin episodes; all later ones follow from these addresses too."""
         n = len(addresses)
         high, low = addresses.to(device).words("origin", 2).unbind(1)
         state = {name: tensor.to(device).expand(n, *tensor.shape) for name, tensor in self.blank().items()}
@@ -142,7 +142,6 @@ class GymSession(Session):
         return Transition(seen, reward, *(ended != 0).unbind(1))
 
     def rest(self, over: Tensor) -> None:
-        """Environments in `over` `[n]` are no longer stepped; their results are meaningless from now on."""
         resting = over.numpy(force=True)
         self._at_work &= ~resting
         with self._pool.exchange():
@@ -159,7 +158,7 @@ class GymSession(Session):
         return {name: torch.from_numpy(array).to(self._device, copy=True) for name, array in arrays.items()}
 
     def close(self) -> None:
-        """See Session: the copies are reused by later sessions."""
+        """Release the copies for later sessions."""
         self._give_back()
 
 
@@ -167,7 +166,7 @@ class GymSession(Session):
 
 
 def _facts(id: str, horizon: int) -> dict[str, Any]:
-    """See gym_worker.described; what prevents running it is a UserError."""
+    """`gym_worker.described`; what prevents running it is a UserError."""
     module = id.rpartition(":")[0]
     if module:
         consent.need_module(module, id)
@@ -182,7 +181,7 @@ def _facts(id: str, horizon: int) -> dict[str, Any]:
 
 
 def _needed(package: str) -> str:
-    """What is missing, and how to install it."""
+    """Name of a missing package, and how to install it."""
     if package == "Box2D" and _has_no_box2d_wheel():
         how = "with a C++ compiler, pip install setuptools swig, then pip install --no-build-isolation box2d-py==2.3.8"
         return f"Box2D, which is not installed and has no wheel for this machine: {how}"
@@ -193,7 +192,7 @@ def _needed(package: str) -> str:
 
 
 def _has_no_box2d_wheel() -> bool:
-    """The condition in pyproject.toml."""
+    """True under the condition in pyproject.toml."""
     return platform.machine() == "aarch64" or sys.version_info >= (3, 14)
 
 

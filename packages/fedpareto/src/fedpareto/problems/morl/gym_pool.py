@@ -49,7 +49,6 @@ class Worker:
         self._requests, self._answers = self.process.stdin, self.process.stdout
 
     def ask(self, command: Command, session: int = 0, count: int = 0, *content: memoryview) -> None:
-        """Sends a request."""
         length = sum(part.nbytes for part in content)
         try:
             self._requests.write(HEADER.pack(command, session, count, length))
@@ -60,7 +59,6 @@ class Worker:
             raise self._death() from None
 
     def answer(self, into: memoryview) -> None:
-        """Fills an array with the answer."""
         self._fill(into.cast("B"))
 
     def text(self) -> str:
@@ -101,7 +99,7 @@ class Pool:
         self.workers: list[Worker] = []
         self.owner, self.is_open = os.getpid(), True
         self.numbers = itertools.count()
-        """Of sessions."""
+        """Numbers of sessions."""
         self.over: deque[tuple[int, list[Worker]]] = deque()
         """Sessions whose copies may be reused, with the workers that hold them."""
         self._described: dict[bytes, dict[str, Any]] = {}
@@ -130,7 +128,7 @@ class Pool:
         return self.workers[:count]
 
     def described(self, key: bytes) -> dict[str, Any]:
-        """See gym_worker.described. Cached, unless something was missing, which may be installed later."""
+        """`gym_worker.described`, cached unless something was missing, which may be installed later."""
         if key in self._described:
             return self._described[key]
         with self.exchange():
@@ -154,7 +152,6 @@ _pool: Pool | None = None
 
 
 def pool() -> Pool:
-    """The pool of this process."""
     global _pool  # noqa: PLW0603 (processes belong to a process)
     if _pool is None or not _pool.is_open or _pool.owner != os.getpid():
         _pool = Pool()

@@ -1,4 +1,4 @@
-"""What problems on mo-gymnasium's environments have in common."""
+"""Common base of problems on mo-gymnasium's environments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GymProblem(MORLProblem):
     @property
     @abstractmethod
     def environment(self) -> GymEnvironment:
-        """See ReinforcementProblem."""
+        """The environment that worker processes run."""
 
     def data(self, clients: int, seed: int) -> Splits:
         """None; but an environment that cannot run here is reported now, once, and not by each client."""

@@ -70,7 +70,6 @@ def library() -> ModuleType:
 
 
 def make(key: bytes) -> Any:
-    """A copy of an environment."""
     gymnasium, (id, horizon) = library(), json.loads(key).values()
     if "mujoco" in str(getattr(gymnasium.registry.get(id), "entry_point", "")):
         _silence_mujoco()
@@ -161,7 +160,7 @@ class Copy:
 
     @property
     def place(self) -> tuple[int, int, bytes]:
-        """Its state as a key: equal keys mean equal states."""
+        """State as a key: equal keys mean equal states."""
         return self.origin, self.episode, bytes(self.done)
 
     def go_to(self, origin: int, episode: int, actions: np.ndarray) -> None:
@@ -171,7 +170,6 @@ class Copy:
             self._act(action)
 
     def observe(self, row: np.ndarray) -> None:
-        """Writes the observation to `row`."""
         row[...] = self._observation
 
     def step(self, action: np.ndarray, row: np.ndarray) -> None:
@@ -205,13 +203,12 @@ class Played:
 
     copies: Sequence[Copy]
     answer: np.ndarray
-    """Of a step, `[copies, 2·o + m + 2]`."""
+    """Answer of a step, `[copies, 2·o + m + 2]`."""
     at_work: Sequence[tuple[Copy, np.ndarray, int]]
     """Active copies: the copy, its row of `answer`, and its number."""
 
     @classmethod
     def of(cls, copies: Sequence[Copy]) -> Played:
-        """All are active."""
         width = 2 * copies[0].seen + copies[0].earned + 2
         answer = np.zeros((len(copies), width), dtype=np.float32)
         return cls(copies, answer, [(copy, answer[number], number) for number, copy in enumerate(copies)])
@@ -227,7 +224,7 @@ class Worker:
     """Copies whose session is over, by the environment's key; they keep their state until they are reused."""
 
     def serve(self, requests: BinaryIO) -> None:
-        """Until the input is closed."""
+        """Answer requests until the input is closed."""
         while len(header := requests.read(HEADER.size)) == HEADER.size:
             command, session, count, length = HEADER.unpack(header)
             content = requests.read(length)

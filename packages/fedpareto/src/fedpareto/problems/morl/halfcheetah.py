@@ -44,5 +44,4 @@ class HalfCheetah(GymProblem):
         return DDPG(steps=25_000, lr=0.001, buffer_size=200_000, gamma=self.discount)
 
     def default_clients(self) -> int:
-        """As in the thesis."""
         return 10

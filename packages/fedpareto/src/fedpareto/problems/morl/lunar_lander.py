@@ -15,9 +15,9 @@ from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_problem import GymProblem
 
 ENGINES = Actions(count=4)
-"""None, left, main, right."""
+"""No engine, left, main, right."""
 THROTTLES = Actions(low=(-1.0, -1.0), high=(1.0, 1.0))
-"""Of the main engine, and of the side engines."""
+"""Throttles of the main engine and of the side engines."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class LunarLander(GymProblem):
 
 @dataclass(frozen=True)
 class ContinuousLunarLander(GymProblem):
-    """The same with continuous throttles instead of switches; MO-LLcont. of the thesis."""
+    """Lunar lander with throttles instead of switches; MO-LLcont. of the thesis."""
 
     name: ClassVar[str] = "mo-lunar-lander-continuous"
 

@@ -47,9 +47,9 @@ CAPACITY = 1.5
 MINES = ((0.16, 0.84), (0.5, 0.84), (0.84, 0.84), (0.84, 0.5), (0.84, 0.16))
 """Farther from each other than twice their radius: a cart is at one of them at most."""
 YIELDS = ((0.2, 0.0), (0.15, 0.1), (0.2, 0.2), (0.1, 0.15), (0.0, 0.2))
-"""Of each mine and frame, of both ores."""
+"""Yield of each mine and frame, of both ores."""
 FUEL = -0.005
-"""Of each frame, whatever is done."""
+"""Fuel of each frame, whatever is done."""
 
 FRONT = (
     (0.0, 0.0, -0.26),
@@ -67,16 +67,16 @@ FRONT = (
 
 
 class Effect(NamedTuple):
-    """What an action does in each frame."""
+    """Effect of an action in each frame."""
 
     turns: int = 0
-    """By TURN degrees."""
+    """Number of turns, each of TURN degrees."""
     accelerates: float = 0.0
     brakes: bool = False
-    """To a halt, at once."""
+    """Braking is a halt, at once."""
     mines: bool = False
     fuel: float = 0.0
-    """Beside FUEL."""
+    """Fuel beside FUEL."""
 
 
 ACTIONS = {
@@ -89,21 +89,21 @@ ACTIONS = {
 }
 
 Array: TypeAlias = Any
-"""Of numpy or of torch. What follows is written in what both have in common, and gives the same bits in both: numpy's
-calls cost a fifth of torch's where arrays are so small, but only torch runs on a GPU."""
+"""Array of numpy or of torch. What follows is written in what both have in common, and gives the same bits in both:
+numpy's calls cost a fifth of torch's where arrays are so small, but only torch runs on a GPU."""
 
 
 class Rules(NamedTuple):
     """The constants as arrays: by action, by direction and by mine."""
 
     row: Array
-    """Of `turned`, for each action."""
+    """Row of `turned` for each action."""
     accelerates: Array
     keeps: Array
     """1, or 0 if it brakes."""
     mines: Array
     fuel: Array
-    """Of a whole step."""
+    """Fuel of a whole step."""
     turned: Array
     """The direction after turning by 0, 1 and −1, `[3, directions]`."""
     directions: Array
@@ -114,7 +114,6 @@ class Rules(NamedTuple):
 
     @classmethod
     def of_numpy(cls) -> Rules:
-        """From the constants above."""
         effects = list(ACTIONS.values())
         angles = START + TURN * np.arange(-FARTHEST, FARTHEST + 1)
         turned = [angles, (angles + TURN) % 360, (angles - TURN) % 360]
@@ -150,7 +149,7 @@ class Minecart(TensorEnvironment):
 
     @cached_property
     def _rules(self) -> dict[torch.device, Rules]:
-        """By device; numpy's for a CPU."""
+        """Rules by device; numpy's for a CPU."""
         return {torch.device("cpu"): Rules.of_numpy()}
 
     def _on(self, device: torch.device) -> Rules:
@@ -159,12 +158,12 @@ class Minecart(TensorEnvironment):
         return self._rules[device]
 
     def start(self, n: int, device: torch.device) -> Message:
-        """See TensorEnvironment: empty, at rest, in the base's corner."""
+        """Carts are empty, at rest, in the base's corner."""
         cart = torch.tensor([0, 0, 0, FARTHEST, 0, 0, 0], dtype=torch.float64, device=device)
         return {"cart": cart.repeat(n, 1)}
 
     def observe(self, state: Message) -> Tensor:
-        """See TensorEnvironment: position, speed, sine and cosine of the direction, and how full the cart is."""
+        """Position, speed, sine and cosine of the direction, and how full the cart is."""
         cart = state["cart"]
         rules = self._on(cart.device)
         if cart.device.type == "cpu":
@@ -182,7 +181,7 @@ class Minecart(TensorEnvironment):
 
 
 def seen(xp: Any, rules: Rules, cart: Array) -> Array:
-    """What is observed of carts `[n, 7]`, `[n, 7]` in single precision."""
+    """Observations of carts `[n, 7]`, `[n, 7]` in single precision."""
     cosine, sine = rules.directions[_whole(xp, cart[:, 3])].T
     parts = [cart[:, :3], sine[:, None], cosine[:, None], cart[:, 4:6] / CAPACITY]
     return xp.asarray(xp.concatenate(parts, 1), dtype=xp.float32)
@@ -224,7 +223,7 @@ def driven(xp: Any, rules: Rules, cart: Array, action: Array) -> tuple[Array, Ar
 
 
 def _slide(xp: Any, position: Array, velocity: Array, way: Array) -> Array:
-    """By how many TURNs, `[n]`, a cart that drives against a wall is turned along it.
+    """Number of TURNs, `[n]`, by which a cart that drives against a wall is turned along it.
 
     It leans against a wall if it stands there already and gets no farther. It glides along the other axis if that is
     not blocked by a corner, and fast enough.
@@ -244,7 +243,7 @@ def _filled(xp: Any, rules: Rules, load: Array, position: Array, frames: Array) 
 
 
 def _length(xp: Any, vectors: Array) -> Array:
-    """Of vectors `[..., 2]`; a library's own norm may round otherwise."""
+    """Lengths of vectors `[..., 2]`; a library's own norm may round otherwise."""
     return xp.sqrt(xp.square(vectors).sum(-1))
 
 
@@ -259,7 +258,6 @@ class MinecartDeterministic(MORLProblem):
     name: ClassVar[str] = "minecart-deterministic"
 
     discount: float = 0.99
-    """γ, of the discounted return and of the learner."""
 
     @cached_property
     def environment(self) -> Environment:

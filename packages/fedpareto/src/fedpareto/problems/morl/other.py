@@ -26,11 +26,11 @@ class OtherEnvironment(GymProblem):
     name: ClassVar[str] = "mo-gymnasium"
 
     id: str = MOUNTAIN_CAR.id
-    """As mo-gymnasium knows it; `my_package:my-environment-v0` imports my_package, which registers it, first."""
+    """Id in mo-gymnasium; `my_package:my-environment-v0` imports my_package, which registers it, first."""
     horizon: int = 0
     """Steps after which an episode is truncated; 0: as the environment declares."""
     reference_point: tuple[float, ...] = ()
-    """Of the hypervolume, a return for each objective; empty: 1 below the smallest possible return."""
+    """Reference point of the hypervolume, a return for each objective; empty: 1 below the smallest possible return."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""What all problems of reinforcement learning have in common."""
+"""Common base of the problems of reinforcement learning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MORLProblem(ReinforcementProblem):
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the networks' hidden layers."""
     method: Literal["auto", "dqn", "ddpg"] = "auto"
-    """How clients learn: DQN for discrete actions, DDPG for continuous ones."""
+    """Learning method of clients: DQN for discrete actions, DDPG for continuous ones."""
     episodes: int = 10
     """Number of episodes over which a policy is evaluated; 1 if deterministic."""
     discount: float = 0.98
@@ -37,7 +37,7 @@ class MORLProblem(ReinforcementProblem):
 
     @property
     def is_discrete(self) -> bool:
-        """Whether clients learn by DQN; a method that does not fit the environment is refused."""
+        """True if clients learn by DQN; a method that does not fit the environment is refused."""
         discrete = self.environment.actions.discrete
         fitting = "dqn" if discrete else "ddpg"
         if self.method not in ("auto", fitting):
@@ -47,7 +47,7 @@ class MORLProblem(ReinforcementProblem):
 
     @property
     def title(self) -> str:
-        """The environment's name in messages."""
+        """Name of the environment in messages."""
         return self.name
 
     @cached_property
@@ -61,9 +61,7 @@ class MORLProblem(ReinforcementProblem):
         return ActorCritic(MLP(seen, self.hidden, size), MLP(seen + size, self.hidden, 1))
 
     def learner(self) -> Learner:
-        """The defaults of DQN and DDPG."""
         return DQN(gamma=self.discount) if self.is_discrete else DDPG(gamma=self.discount)
 
     def default_clients(self) -> int:
-        """As in the thesis."""
         return 20

@@ -18,7 +18,7 @@ from fedpareto.problems.data import DataFile, DataSet, verified
 CLASSES = 10
 DIGITS = tuple(map(str, range(CLASSES)))
 CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
-"""What the classes are called, in the order of their numbers."""
+"""Names of the classes, in the order of their numbers."""
 PIXELS = 28
 """Height and width of an image in both sets."""
 PARTS: Mapping[str, tuple[int, int]] = {"train": (0, 60_000), "test": (2, 10_000)}
@@ -47,7 +47,6 @@ class ImageSet(DataSet):
         return _images(pair, tuple((str(path), path.stat().st_mtime_ns) for path in paths))
 
     def census(self) -> dict[str, int]:
-        """Images of each split, and of each class in both splits together."""
         labels = [self.images(part).labels for part in PARTS]
         counts = {f"{part} images": len(found) for part, found in zip(PARTS, labels, strict=True)}
         for label in range(CLASSES):
@@ -57,7 +56,6 @@ class ImageSet(DataSet):
 
 @lru_cache(maxsize=4)
 def _images(files: tuple[DataFile, ...], stamps: tuple[tuple[str, int], ...]) -> Images:
-    """`stamps`, the paths and times of the two files, are only part of the cache key."""
     pixels, labels = (
         parse_idx(verified(file, Path(path)), path) for file, (path, _) in zip(files, stamps, strict=True)
     )

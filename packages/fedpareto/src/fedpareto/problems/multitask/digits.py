@@ -25,7 +25,7 @@ PLACES: Mapping[int, Mapping[str, tuple[int, int]]] = {
     2: {"left": (0, 0), "right": (2, 2)},
     4: {"top-left": (0, 0), "top-right": (0, 6), "bottom-left": (6, 0), "bottom-right": (6, 6)},
 }
-"""The row and the column where each digit begins, for images of two and of four: two hide each other, four overlap at
+"""Row and column where each digit begins, for images of two and of four: two hide each other, four overlap at
 their edges.
 """
 COUNTS = {"train": 1297, "test": 500}
@@ -54,7 +54,7 @@ class DigitPairs(Overlaid):
     hidden: tuple[int, ...] = (16,)
     """Widths of the layers that both tasks share; few units make the tasks compete."""
     digits: int = 2
-    """In an image: 2, or 4, one in each corner."""
+    """Digits in an image: 2, or 4, one in each corner."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +79,7 @@ class DigitPairs(Overlaid):
         return tested_on_all({part: self._drawn(part, count, clients, seed) for part, count in counts.items()})
 
     def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
-        """What each image shows, and the image."""
+        """Labels of each image, and the image."""
         splits = self.data(clients, seed)
         own = splits.get(OWN_TEST, splits["test"]).of_client(client)
         names = (*self.model.tasks, "image")

@@ -33,19 +33,18 @@ class Heads:
     pixels: int
     """Height and width of an image."""
     channels: tuple[int, ...]
-    """Of the convolutions, each of which halves the image; none: an MLP."""
+    """Channels of the convolutions, each of which halves the image; none: an MLP."""
     hidden: tuple[int, ...]
     """Widths of the shared linear layers."""
     head: tuple[int, ...]
     """Widths of the hidden layers of each head."""
     classes: int
     pooled: bool = False
-    """How convolutions halve the image: with stride 1 and 2 × 2 max-pooling (LeNet-5 as used today), or with stride 2
-    (LeCun et al. 1989), which is 6 times faster.
-    """
+    """Halving of the image by convolutions: with stride 1 and 2 × 2 max-pooling (LeNet-5 as used today), or with stride
+    2 (LeCun et al. 1989), which is 6 times faster."""
     tasks: tuple[str, ...] = ("left", "right")
     sparsity: Sparsity = Sparsity()
-    """Which connections between layers there are."""
+    """Connections between layers."""
 
     def __post_init__(self) -> None:
         if any(width < 1 for width in (*self.channels, *self.hidden, *self.head)):
@@ -71,7 +70,7 @@ class Heads:
 
     @cached_property
     def layout(self) -> Layout:
-        """Of each layer "weight" `[in, out]`, or a list of what there is of it, and "bias" `[out]`."""
+        """Each layer has "weight" `[in, out]`, or a list of what there is of it, and "bias" `[out]`."""
         shapes: dict[str, tuple[int, ...]] = {}
         for name, (fan_in, fan_out) in self.layers.items():
             shapes |= {f"{name}.weight": (fan_in, fan_out), f"{name}.bias": (fan_out,)}

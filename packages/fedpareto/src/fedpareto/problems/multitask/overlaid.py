@@ -34,9 +34,9 @@ class Overlaid(SparseProblem):
     """The largest value of a pixel."""
     mean: ClassVar[float]
     deviation: ClassVar[float]
-    """Of pixels from 0 to 1, with which images are standardised."""
+    """Deviation of pixels from 0 to 1; images are standardised by it and the mean."""
     shown: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    """What the classes of each image are called; none: they are digits."""
+    """Names of the classes of each image; none: they are digits."""
 
     @property
     def model(self) -> Heads:
@@ -45,11 +45,9 @@ class Overlaid(SparseProblem):
 
     @property
     def layout(self) -> Layout:
-        """Of the network."""
         return self.model.layout
 
     def initial(self, seed: int) -> Tensor:
-        """The network's initialisation."""
         return self.model.initial(seed)
 
     @property
@@ -61,29 +59,23 @@ class Overlaid(SparseProblem):
         )
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Cross entropy of each task."""
         logits, labels = self._logits(parameters, batch.columns["image"]), batch.columns["labels"]
         each = F.cross_entropy(logits.flatten(0, 2), labels.flatten(), reduction="none").view(labels.shape)
         return torch.stack([batch.mean(task) for task in each.unbind(-1)], dim=-1)
 
     def plain_inputs(self, batch: Batch) -> Tensor:
-        """Pixels."""
         return batch.columns["image"].flatten(2)
 
     def constants(self, rows: Rows) -> np.ndarray:
-        """Of the most frequent class."""
         return most_frequent(rows, "labels")
 
     def classes(self) -> tuple[str, int]:
-        """Of all images, in one column."""
         return "labels", CLASSES
 
     def input_schema(self, clients: int, seed: int) -> ImageInputs:
-        """Pixels as they are."""
         return ImageInputs((self.model.pixels, self.model.pixels))
 
     def outputs(self) -> tuple[Output, ...]:
-        """What each of the images shows."""
         tasks = self.model.tasks
         return tuple(Output(*one) for one in zip(tasks, self.shown or (DIGITS,) * len(tasks), strict=True))
 
@@ -91,7 +83,6 @@ class Overlaid(SparseProblem):
         return self._logits(parameters, inputs)
 
     def evaluate(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Accuracy of each task."""
         images, labels = batch.columns["image"], batch.columns["labels"]
         rows = max(1, EVALUATED_AT_ONCE // len(images))
         said = torch.cat([self._logits(parameters, part).argmax(-1) for part in torch.split(images, rows, 1)], dim=1)

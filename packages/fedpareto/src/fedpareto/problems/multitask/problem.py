@@ -29,7 +29,7 @@ from fedpareto.tensors import rng
 from fedpareto.tensors.rows import Rows, Splits
 
 CHANNELS, SHARED, HEAD = (10, 20), (50,), (50,)
-"""Of the convolutional networks, as in Sener and Koltun (2018), without their dropout."""
+"""Widths of the convolutional networks, as in Sener and Koltun (2018), without their dropout."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class MultiTask(Overlaid):
     white: ClassVar[float] = 255
     mean: ClassVar[float] = 0.1307
     deviation: ClassVar[float] = 0.3081
-    """Of MNIST's pixels; they standardise all images, as in Sener and Koltun (2018)."""
+    """Statistics of MNIST's pixels; they standardise all images, as in Sener and Koltun (2018)."""
     left: ClassVar[ImageSet]
     right: ClassVar[ImageSet]
 
@@ -56,7 +56,6 @@ class MultiTask(Overlaid):
 
     @property
     def validates(self) -> bool:
-        """Whether a share of the rows is for validation."""
         return self.validation > 0
 
     def __post_init__(self) -> None:
@@ -70,7 +69,6 @@ class MultiTask(Overlaid):
 
     @cached_property
     def model(self) -> Heads:
-        """The shared block and the two heads."""
         if self.network == "mlp":
             return Heads(PIXELS, (), self.hidden, (), CLASSES, sparsity=self._connected)
         pooled = self.network == "lenet"
