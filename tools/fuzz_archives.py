@@ -93,7 +93,7 @@ def data_sets(folder: Path) -> list[Reader]:
     """Downloads, and published files that may be replaced by others."""
     from fedpareto.inputs.idx import parse_idx
     from fedpareto.problems import data
-    from fedpareto.problems.images_text import image_sets
+    from fedpareto.problems.images_text import datasets as image_sets
 
     inner, outer, packed = io.BytesIO(), io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as archive:

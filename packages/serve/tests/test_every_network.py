@@ -19,8 +19,8 @@ from fedpareto.algorithms.fronts.praffl import PraFFL
 from fedpareto.config.errors import UserError
 from fedpareto.contract.registry import problem_class
 from fedpareto.inputs.images_texts import ImageInputs, TextInputs, inputs_from_json
+from fedpareto.problems.images_text.datasets import CHARACTERS
 from fedpareto.problems.images_text.images import CIFAR10, Digits
-from fedpareto.problems.images_text.text_sets import CHARACTERS
 from fedpareto.problems.images_text.texts import AGNews, Shakespeare
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
 from fedpareto.problems.morl.lunar_lander import ContinuousLunarLander

@@ -76,7 +76,7 @@ def test_in_a_convolution_a_connection_is_a_whole_kernel_and_a_table_of_words_is
 @pytest.mark.parametrize("make", [Synthetic, DigitPairs, Digits])
 def test_a_sparsity_that_is_none_is_one_line(make):
     for wrong in (-1.0, math.nan, math.inf):
-        with pytest.raises(UserError, match=r"^sparsity is (-1|nan|inf); ε of random connections is positive, or 0"):
+        with pytest.raises(UserError, match=r"^sparsity is (-1|nan|inf); it is at least 0"):
             make(sparsity=wrong)
     with pytest.raises(UserError, match=r"^sparsity is 0\.001, and layer '\w+' has no connection left; take a larger"):
         _ = make(sparsity=0.001).layout

@@ -156,11 +156,11 @@ def test_objectives_need_no_data(monkeypatch, tmp_path):
         ({"sensitive": ("sex",)}, "unknown attribute of adult in sensitive 'sex'; known: gender, race"),
         ({"goals": ("accuracy", "equal-opportunity:rase")}, "attribute of adult in goals 'rase'; did you mean 'race'"),
         ({"partition": "stratfied"}, "unknown partition 'stratfied'; did you mean 'stratified'"),
-        ({"alpha": 0.0}, "alpha is 0; a Dirichlet parameter is positive"),
+        ({"alpha": 0.0}, "alpha is 0; it is above 0"),
         ({"split": (0.8, 0.2)}, "split is 0.8, 0.2; it is the shares of training, validation"),
         ({"split": (0.8, 0.2, 0.0)}, "split is 0.8, 0.2, 0"),
-        ({"c": -1.0}, "c and regularisation are at least 0"),
-        ({"hidden": (64, 0)}, r"hidden is \[64, 0\]; each layer has at least 1 unit"),
+        ({"c": -1.0}, "c is -1; it is at least 0"),
+        ({"hidden": (64, 0)}, "hidden has 0; each is at least 1"),
     ],
 )
 def test_a_parameter_that_makes_no_sense_is_named_at_once(parameters, message):

@@ -72,11 +72,11 @@ def test_mofld_asks_no_client_to_measure_and_its_front_is_the_one_on_the_servers
 
 
 def test_what_makes_no_sense_is_refused():
-    with pytest.raises(UserError, match="server_share is 1; it is a share from 0 to below 1"):
+    with pytest.raises(UserError, match="server_share is 1; it is at least 0 and below 1"):
         table(server_share=1.0)
     with pytest.raises(UserError, match="of 400 rows the server has none; take more"):
         table(server_share=0.001).judge(CLIENTS, 0)
-    with pytest.raises(UserError, match="server_rows is -1; it is a number of rows"):
+    with pytest.raises(UserError, match="server_rows is -1; it is at least 0"):
         Synthetic(server_rows=-1)
     with pytest.raises(UserError, match="the rows of a silo stay with their party"):
         Silo(server_share=0.1)

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from fedpareto.codecs.bits import WINDOW, Reader, Writer, unary
 from fedpareto.codecs.errors import CodecError
+from fedpareto.config.bounds import AtLeast, Bounded
 from fedpareto.config.errors import UserError
 
 BLOCKS = (8, 16, 32, 64)
@@ -33,14 +35,14 @@ LARGEST_PAIR = 90
 
 
 @dataclass(frozen=True)
-class Format:
+class Format(Bounded):
     """Format of a stream; both sides must know it."""
 
-    bits: int
+    bits: Annotated[int, AtLeast(1, 32)]
     """n, bits of a sample: 1 to 32."""
     block: int = 32
     """J, samples of a block."""
-    interval: int = 64
+    interval: Annotated[int, AtLeast(1, MOST_INTERVAL)] = 64
     """Blocks of an interval."""
     padded: bool = False
     """True if every interval begins with a new byte (AEC_PAD_RSI)."""
@@ -48,12 +50,9 @@ class Format:
     """True for the short set of options, which is for at most 4 bits (AEC_RESTRICTED)."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bits <= 32:
-            raise UserError(f"a sample of {self.bits} bits; it has 1 to 32")
+        super().__post_init__()
         if self.block not in BLOCKS:
             raise UserError(f"a block of {self.block} samples; it has {', '.join(map(str, BLOCKS))}")
-        if not 1 <= self.interval <= MOST_INTERVAL:
-            raise UserError(f"an interval of {self.interval} blocks; it has 1 to {MOST_INTERVAL}")
         if self.restricted and self.bits > 4:
             raise UserError(f"the restricted set of options is for at most 4 bits, not {self.bits}")
 

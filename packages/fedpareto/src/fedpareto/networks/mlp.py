@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Bounded, Count
 from fedpareto.networks.linear import linear_of_each, stacked_linear
 from fedpareto.tensors import rng
 from fedpareto.tensors.connections import Sparsity
@@ -19,20 +19,16 @@ from fedpareto.tensors.layout import Hidden, Layout
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLP(Bounded):
     """Linear layers with ReLU between them, as batched matrix products (vmap over the same is 1.5 times slower)."""
 
     inputs: int
-    hidden: tuple[int, ...]
+    hidden: tuple[Count, ...]
     outputs: int
     linear: int = 1
     """Layers at the end that have no ReLU after them."""
     sparsity: Sparsity = Sparsity()
     """Connections between layers."""
-
-    def __post_init__(self) -> None:
-        if any(width < 1 for width in self.hidden):
-            raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [64, 32]")
 
     @property
     def widths(self) -> tuple[int, ...]:

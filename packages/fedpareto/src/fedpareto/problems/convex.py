@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.bounds import AtLeast, Bounded, NotNegative
 from fedpareto.config.errors import UserError
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.problem import Objective, SupervisedProblem
@@ -22,7 +22,7 @@ from fedpareto.tensors.rows import Batch, Rows, Splits
 
 
 @dataclass(frozen=True)
-class Convex(SupervisedProblem):
+class Convex(SupervisedProblem, Bounded):
     """Client i minimises f_ij(θ) = ½‖θ − c_j − δ_i‖² for j = 1 … m, with orthonormal centres c_j.
 
     Under the preference w the optimum is θ = Σ_j w_j c_j + δ_i, where f_ij = ½‖w − e_j‖², whatever the client: every
@@ -32,29 +32,23 @@ class Convex(SupervisedProblem):
 
     name: ClassVar[str] = "convex"
 
-    dimension: int = 8
+    dimension: Annotated[int, AtLeast(2)] = 8
     """d, the number of parameters (at least m)."""
-    goals: int = 2
+    goals: Annotated[int, AtLeast(2)] = 2
     """m, the number of objectives."""
-    heterogeneity: float = 0.1
+    heterogeneity: NotNegative = 0.1
     """Standard deviation of the clients' shifts δ_i; 0: all clients are alike."""
-    noise: float = 0.1
+    noise: NotNegative = 0.1
     """Standard deviation of a single row around its centre."""
-    rows: int = 40
+    rows: Annotated[int, AtLeast(3)] = 40
     """Rows of the largest client."""
     unequal: bool = True
     """Unequal clients hold between a third and all of `rows`; else all hold equally many."""
 
     def __post_init__(self) -> None:
-        if self.goals < 2:
-            raise UserError(f"goals is {self.goals}; a trade-off needs at least 2 objectives")
-        if self.dimension < max(self.goals, 2):
+        super().__post_init__()
+        if self.dimension < self.goals:
             raise UserError(f"dimension is {self.dimension}; it must be at least the number of goals, {self.goals}")
-        for name in ("heterogeneity", "noise"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UserError(f"{name} is {getattr(self, name)}; a standard deviation is a number from 0 on")
-        if self.rows < 3:
-            raise UserError(f"rows is {self.rows}; at least 3 are needed")
 
     @cached_property
     def objectives(self) -> tuple[Objective, ...]:

@@ -12,17 +12,19 @@ import hashlib
 import importlib
 import io
 import os
+import re
 import sys
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from http.client import HTTPException
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urldefrag, urlsplit
 
 from fedpareto.config import limits
@@ -44,6 +46,9 @@ MD5_DIGITS = 32
 GITHUB = "https://raw.githubusercontent.com"
 REMEDY = "delete it, and it is downloaded again when it is needed"
 
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D", bound="DataSet")
 Progress = Callable[[int, int], None]
 """Called with the bytes received so far and in total (0: unknown)."""
 
@@ -63,6 +68,11 @@ class DataFile:
     """True if other content of the same format may replace it, such as a subset; its reader then checks it."""
     instead: DataFile | None = None
     """Another file that can be used if this one is missing, such as a sample of its rows."""
+
+    @classmethod
+    def at(cls, size: int, sha256: str, *urls: str) -> DataFile:
+        """A file that has the name by which it is published."""
+        return cls(re.split("[/#]", urls[0])[-1], size, sha256, urls)
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,23 @@ class DataSet:
             path is not None and is_named(path, file) and digest(read(file, path), file) == file.sha256
             for file, path in zip(self.files, paths, strict=True)
         )
+
+
+def kept_until_changed(method: Callable[Concatenate[D, P], T], most: int = 2) -> Callable[Concatenate[D, P], T]:
+    """A function of a data set whose last few results are kept until one of the set's files changes."""
+    results: dict[Hashable, Any] = {}
+
+    @wraps(method)
+    def call(dataset: D, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = dataset.name, dataset.stamps(), *args, *kwargs.items()
+        if key not in results:
+            results[key] = method(dataset, *args, **kwargs)
+            for oldest in list(results)[:-most]:
+                results.pop(oldest, None)
+        found: T = results[key]
+        return found
+
+    return call
 
 
 def catalogue() -> dict[str, DataSet]:

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.bounds import AtLeast, Count, Positive, Whole
 from fedpareto.config.errors import UserError
-from fedpareto.contract.groups import Comparison, GroupedProblem
+from fedpareto.contract.groups import Comparison
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.outputs import Output
-from fedpareto.contract.problem import Objective, Readout
+from fedpareto.contract.problem import Objective
 from fedpareto.inputs.table import InputSchema, numbers
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems import partitions
+from fedpareto.problems.fairness.classifier import FairClassifier
 from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE
 from fedpareto.problems.fairness.goals import ACCURACY, Criteria, Goal
-from fedpareto.problems.sparse import SparseProblem
 from fedpareto.tensors import rng
-from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rows import OWN_TEST, Batch, Rows, Splits, tested_on_all
 
 SHARES = {"train": 0.7, "test": 0.3}
@@ -41,7 +40,7 @@ FEDFB_SHARES = {
 
 
 @dataclass(frozen=True)
-class Synthetic(SparseProblem, GroupedProblem):
+class Synthetic(FairClassifier):
     """Accuracy against group fairness on two-dimensional Gaussians whose sensitive group is correlated with the label.
 
     As in FedFB (Zeng et al., 2021), also used by PraFFL: y ~ Bernoulli(0.6), x | y is Gaussian, and the sensitive
@@ -52,18 +51,18 @@ class Synthetic(SparseProblem, GroupedProblem):
 
     fairness: Literal["demographic-parity", "equal-opportunity"] = "demographic-parity"
     """The second objective."""
-    hidden: tuple[int, ...] = (64, 32)
+    hidden: tuple[Count, ...] = (64, 32)
     """Widths of the classifier's hidden layers."""
     partition: Literal["iid", "dirichlet", "fedfb", "fedfb-low", "fedfb-high"] = "iid"
     """Partition of the rows: at random, by Dirichlet shares of each sensitive group, or to FedFB's three clients,
     also with less and with more heterogeneity."""
-    alpha: float = 1.0
+    alpha: Positive = 1.0
     """α of the Dirichlet partition; smaller is more uneven."""
-    rows: int = 5000
+    rows: Annotated[int, AtLeast(10)] = 5000
     """Rows of all clients together, 7 of 10 to train and 3 to test; many clients need more."""
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation, or the latter only."""
-    server_rows: int = 0
+    server_rows: Whole = 0
     """Rows that the server draws for itself, for algorithms that evaluate models at the server."""
     sees_group: bool = False
     """Use of the sensitive attribute as an input of the classifier too, as in PraFFL's experiments."""
@@ -71,15 +70,6 @@ class Synthetic(SparseProblem, GroupedProblem):
     """Relaxation that turns a gap into a loss: see the fairness problems."""
     regularisation: float = 0.1
     """Share of cross entropy added to the fairness loss so that it can start to learn (eq. A.1 of the thesis)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.alpha <= 0:
-            raise UserError(f"alpha is {self.alpha}; a Dirichlet parameter is positive, for example 0.5")
-        if self.rows < 10:
-            raise UserError(f"rows is {self.rows}; at least 10 are needed")
-        if self.server_rows < 0:
-            raise UserError(f"server_rows is {self.server_rows}; it is a number of rows, or 0 for none")
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -95,41 +85,9 @@ class Synthetic(SparseProblem, GroupedProblem):
     def model(self) -> MLP:
         return MLP(3 if self.sees_group else 2, self.hidden, 1, sparsity=self._connected)
 
-    @property
-    def layout(self) -> Layout:
-        return self.model.layout
-
-    def initial(self, seed: int) -> Tensor:
-        return self.model.initial(seed)
-
     def learner(self) -> Learner:
         """Found by a small search on local training alone."""
         return Supervised(lr=0.1, batch_size=64, epochs=5)
-
-    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Cross entropy, and the relaxed gap plus a little cross entropy (eq. A.1)."""
-        return self._criteria.losses(self.logits(parameters, batch), batch)
-
-    def readout(self) -> Readout:
-        return Readout(
-            self.model,
-            lambda batch: batch.columns["features"],
-            lambda outputs, batch: self._criteria.losses(outputs.squeeze(-1), batch),
-            self._slopes if self._criteria.has_slopes else None,
-        )
-
-    def _slopes(self, outputs: Tensor, batch: Batch, weights: Tensor) -> Tensor:
-        return self._criteria.slopes(outputs.squeeze(-1), batch, weights).unsqueeze(-1)
-
-    def values(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Accuracy and 1 − |gap|; 0 where a client lacks a group, so that there is no gap to measure."""
-        return self._criteria.values(logits, batch)
-
-    def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        return self._criteria.losses(self.logits_each(shared, own, batch), batch.for_each())
-
-    def evaluate_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        return self._criteria.values(self.logits_each(shared, own, batch), batch.for_each())
 
     @property
     def comparison(self) -> Comparison:
@@ -137,17 +95,6 @@ class Synthetic(SparseProblem, GroupedProblem):
 
     def groups(self, batch: Batch) -> Tensor:
         return batch.columns[SENSITIVE]
-
-    def labels(self, batch: Batch) -> Tensor:
-        return batch.columns["label"]
-
-    def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The classifiers' logits, `[n, b]`."""
-        return self.model(parameters, batch.columns["features"]).squeeze(-1)
-
-    def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The logits `[n, k, b]` of k models for each client."""
-        return self.model.each(shared, own, batch.columns["features"]).squeeze(-1)
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """The two coordinates as they are, and the sensitive attribute where the classifier sees it."""

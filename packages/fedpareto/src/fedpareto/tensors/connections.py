@@ -15,21 +15,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Bounded, NotNegative
 from fedpareto.tensors import rng
 
 
 @dataclass(frozen=True)
-class Sparsity:
+class Sparsity(Bounded):
     """Sparsity of a network, whatever its layers are."""
 
-    epsilon: float = 0.0
+    epsilon: NotNegative = 0.0
     """ε; 0: all connections are there, as they are with a large one."""
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.epsilon < math.inf:
-            raise UserError(f"sparsity is {self.epsilon:g}; ε of random connections is positive, or 0 for all")
 
     def probability(self, one_side: int, other: int) -> float:
         """Probability of a connection between two layers of so many units."""

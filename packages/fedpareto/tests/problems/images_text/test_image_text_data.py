@@ -13,8 +13,7 @@ import torch
 from fedpareto.config.errors import DamagedFile, UserError
 from fedpareto.inputs.images_texts import WORD
 from fedpareto.problems.data import catalogue
-from fedpareto.problems.images_text import datasets, image_sets, text_sets
-from fedpareto.problems.images_text import people as adult
+from fedpareto.problems.images_text import datasets, texts
 from fedpareto.problems.images_text.images import CIFAR10, CIFAR100, Digits, FashionMNIST, PneumoniaMNIST, Writers
 from fedpareto.problems.images_text.texts import AdultPhD, AGNews, Shakespeare
 
@@ -91,7 +90,7 @@ def test_cifar_of_any_number_of_batches_is_read(put):
     files = {f"cifar-10-batches-bin/data_batch_{k}.bin": images([k, k + 1]) for k in (2, 1, 3)}
     files["cifar-10-batches-bin/test_batch.bin"] = images([7])
     put("cifar10/cifar-10-binary.tar.gz", archive(files | {"cifar-10-batches-bin/readme.html": b"hello"}))
-    examples = image_sets.CIFAR10.examples()
+    examples = datasets.CIFAR10.examples()
     assert examples.labels.tolist() == [1, 2, 2, 3, 3, 4, 7]
     assert examples.tested.tolist() == [False] * 6 + [True]
     assert examples.inputs[:, 2, 31, 31].tolist() == [0, 1, 0, 1, 0, 1, 0]
@@ -100,7 +99,7 @@ def test_cifar_of_any_number_of_batches_is_read(put):
 def test_the_fine_label_of_cifar100_counts(put):
     files = {"cifar-100-binary/train.bin": images([40, 99], 2), "cifar-100-binary/test.bin": images([0], 2)}
     put("cifar100/cifar-100-binary.tar.gz", archive(files))
-    assert image_sets.CIFAR100.examples().labels.tolist() == [40, 99, 0]
+    assert datasets.CIFAR100.examples().labels.tolist() == [40, 99, 0]
 
 
 @pytest.mark.parametrize(
@@ -184,16 +183,16 @@ def test_a_row_of_shakespeare_is_eighty_characters_and_the_next(published):
     said, mine = roles["First Citizen"], np.flatnonzero(examples.origins == list(roles).index("First Citizen"))
     assert said.startswith("Before we proceed any further, hear me speak.\n")
     for place in (0, 137):
-        row = "".join(text_sets.CHARACTERS[i] for i in examples.inputs[mine[place]])
+        row = "".join(datasets.CHARACTERS[i] for i in examples.inputs[mine[place]])
         assert row == said[place : place + 80]
-        assert text_sets.CHARACTERS[examples.labels[mine[place]]] == said[place + 80]
+        assert datasets.CHARACTERS[examples.labels[mine[place]]] == said[place + 80]
 
 
 def test_the_doctors_are_by_the_education_column_and_have_99_features(published):
     published("adult")
-    people = adult.people()
+    people = texts.people(texts.ADULT)
     assert people.inputs.shape == (48_842, 99)
-    assert sum(adult.CATEGORIES.values()) == 99
+    assert sum(texts.CATEGORIES.values()) == 99
     doctors = people.origins == 0
     assert [int((doctors & (people.tested == tested)).sum()) for tested in (False, True)] == [413, 181]
     # One value of each of the eight columns, unless it is missing.
@@ -303,12 +302,12 @@ def test_doctors_are_the_first_of_two_clients():
 
 
 def test_a_role_is_tested_on_what_it_says_last():
-    roles = text_sets.SHAKESPEARE.roles()
+    roles = datasets.SHAKESPEARE.roles()
     splits = Shakespeare().data(99, 0)
     for client, said in list(enumerate(roles.values()))[:5]:
         first = splits["test"].of_client(client)["input"][0].tolist()
         place = len(said) - 80 - int(splits["test"].counts[client])
-        assert "".join(text_sets.CHARACTERS[i] for i in first) == said[place : place + 80]
+        assert "".join(datasets.CHARACTERS[i] for i in first) == said[place : place + 80]
     with pytest.raises(UserError, match="shakespeare has no published test split"):
         Shakespeare(files="official").data(3, 0)
 
@@ -326,12 +325,15 @@ def test_the_seed_deals(problem):
     [
         ({"model": "resnet"}, "unknown model of fashion-mnist 'resnet'"),
         ({"model": "cnn-lrn"}, "unknown model of fashion-mnist 'cnn-lrn'; it has cnn, cnn-small, cnn-fe"),
-        ({"alpha": 0.0}, "alpha is 0; a Dirichlet parameter is positive"),
+        ({"alpha": 0.0}, "alpha is 0; it is above 0"),
         ({"shards": 0}, "shards is 0; it is at least 1"),
         ({"rows": -1}, "rows is -1"),
-        ({"test_share": 0.0}, "test_share and validation_share are 0 and 0"),
-        ({"test_share": 0.5, "validation_share": 0.5}, "leave some to train on"),
-        ({"hidden": (0,)}, "each layer has at least 1 unit"),
+        ({"test_share": 0.0}, "test_share is 0; it is above 0 and below 1"),
+        (
+            {"test_share": 0.5, "validation_share": 0.5},
+            "test_share and validation_share are 0.5 and 0.5, which leaves nothing to train on",
+        ),
+        ({"hidden": (0,)}, "hidden is 0; it is at least 1"),
     ],
 )
 def test_what_cannot_be_is_said_at_once(fields, said):

@@ -308,12 +308,12 @@ def test_a_client_that_wants_one_digit_only_tells_that_one(both):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"samples": 60_001}, "samples is 60,001; it is at least 1 and at most the 60,000 images there are"),
+        ({"samples": 60_001}, "samples is 60,001; it is at least 1 and at most 60,000"),
         ({"samples": 0}, "samples is 0; it is at least 1"),
-        ({"test_samples": 10_001}, "test_samples is 10,001; it is at least 1 and at most the 10,000 images there are"),
-        ({"validation": 1.0}, "validation is 1; it is a share from 0 to below 1"),
-        ({"validation": -0.1}, "validation is -0.1; it is a share"),
-        ({"network": "mlp", "hidden": (64, 0)}, "each layer has at least 1 unit"),
+        ({"test_samples": 10_001}, "test_samples is 10,001; it is at least 1 and at most 10,000"),
+        ({"validation": 1.0}, "validation is 1; it is at least 0 and below 1"),
+        ({"validation": -0.1}, "validation is -0.1; it is at least 0"),
+        ({"network": "mlp", "hidden": (64, 0)}, "hidden has 0; each is at least 1"),
     ],
 )
 def test_a_parameter_that_makes_no_sense_is_named_at_once(parameters, message):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fedpareto.problems.data import GITHUB, DataFile, DataSet
+from fedpareto.problems.data import GITHUB, DataFile, DataSet, kept_until_changed
 from fedpareto.problems.fairness import tables
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ class TableSet(DataSet):
     """Inputs of a model that sees all columns but those that the problem drops by default."""
 
     def table(self) -> tables.LabelledTable:
-        """The table, read once until a file changes."""
-        paths = self.paths()
-        stamps = tuple((str(path), path.stat().st_mtime_ns) for path in paths if path is not None)
-        return _table(self.name, stamps)
+        return _table(self)
 
     def groups(self, attribute: str) -> tables.Groups:
         rule = self.attributes[attribute]
@@ -55,31 +52,17 @@ class TableSet(DataSet):
         return counts
 
 
-@lru_cache(maxsize=8)
-def _table(name: str, stamps: tuple[tuple[str, int], ...]) -> tables.LabelledTable:
-    dataset = CATALOGUE[name]
+@partial(kept_until_changed, most=8)
+def _table(dataset: TableSet) -> tables.LabelledTable:
     frame = dataset.read(dataset.contents())
-    return tables.labelled(frame, dataset.label, dataset.positive, f"the data set {name}")
+    return tables.labelled(frame, dataset.label, dataset.positive, f"the data set {dataset.name}")
 
 
 # -- Adult ---------------------------------------------------------------------------------------------------------
 
 _ADULT_COLUMNS = [
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
+    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship"),
+    *("race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income"),
 ]
 
 
@@ -100,23 +83,17 @@ ADULT = TableSet(
     terms="CC BY 4.0",
     folder="adult",
     files=(
-        DataFile(
-            "adult.data",
+        DataFile.at(
             3_974_305,
             "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-            (
-                f"{UCI}/ml/machine-learning-databases/adult/adult.data",
-                f"{UCI}/static/public/2/adult.zip#adult.data",
-            ),
+            f"{UCI}/ml/machine-learning-databases/adult/adult.data",
+            f"{UCI}/static/public/2/adult.zip#adult.data",
         ),
-        DataFile(
-            "adult.test",
+        DataFile.at(
             2_003_153,
             "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-            (
-                f"{UCI}/ml/machine-learning-databases/adult/adult.test",
-                f"{UCI}/static/public/2/adult.zip#adult.test",
-            ),
+            f"{UCI}/ml/machine-learning-databases/adult/adult.test",
+            f"{UCI}/static/public/2/adult.zip#adult.test",
         ),
     ),
     published={
@@ -140,14 +117,6 @@ ADULT = TableSet(
 _LAW_COLUMNS = ["decile1b", "decile3", "lsat", "ugpa", "zfygpa", "zgpa", "fulltime", "fam_inc", "male", "tier"]
 
 
-def _read_bar_passage(contents: list[bytes]) -> DataFrame:
-    return tables.parse_csv(contents[0])[[*_LAW_COLUMNS, "race1", "pass_bar"]]
-
-
-def _read_law_school(contents: list[bytes]) -> DataFrame:
-    return tables.parse_csv(contents[0])[[*_LAW_COLUMNS, "race", "pass_bar"]]
-
-
 _LAW_TERMS = "no licence given; LSAC study, freely used in research"
 
 LAW_SCHOOL = TableSet(
@@ -156,14 +125,10 @@ LAW_SCHOOL = TableSet(
     terms=_LAW_TERMS,
     folder="law_school",
     files=(
-        DataFile(
-            "bar_pass_prediction.csv",
+        DataFile.at(
             3_512_800,
             "76ebfdb0427ce8db038d53fa5943180ac77096bffb8264f000ed21e9f0ec82f2",
-            (
-                f"{GITHUB}/TheRohanVerma/CMPUT622_FairSMOTE_vs_FairClassBal/"
-                "a895803f7e2a09010dc2185653081b790a164096/data/bar_pass_prediction.csv",
-            ),
+            f"{GITHUB}/TheRohanVerma/CMPUT622_FairSMOTE_vs_FairClassBal/a895803f7e2a09010dc2185653081b790a164096/data/bar_pass_prediction.csv",
         ),
     ),
     published={
@@ -174,7 +139,7 @@ LAW_SCHOOL = TableSet(
         "race: race1≠white": 3_675,
         "race: race1=white": 18_716,
     },
-    read=_read_bar_passage,
+    read=lambda contents: tables.parse_csv(contents[0])[[*_LAW_COLUMNS, "race1", "pass_bar"]],
     label="pass_bar",
     positive="1",
     attributes={"gender": "male=1", "race": "race1=white"},
@@ -187,11 +152,10 @@ LAW_SCHOOL_20798 = TableSet(
     terms=_LAW_TERMS,
     folder="law_school",
     files=(
-        DataFile(
-            "law_school_clean.csv",
+        DataFile.at(
             1_135_557,
             "23c1b173f3480beb7afc4957b107a9917dfc4a8dc9d87ea6034ec35222152452",
-            (f"{SURVEY}/law_school_clean.csv",),
+            f"{SURVEY}/law_school_clean.csv",
         ),
     ),
     published={
@@ -202,7 +166,7 @@ LAW_SCHOOL_20798 = TableSet(
         "race: race≠White": 3_307,
         "race: race=White": 17_491,
     },
-    read=_read_law_school,
+    read=lambda contents: tables.parse_csv(contents[0])[[*_LAW_COLUMNS, "race", "pass_bar"]],
     label="pass_bar",
     positive="1",
     attributes={"gender": "male=1", "race": "race=White"},
@@ -213,21 +177,16 @@ LAW_SCHOOL_20798 = TableSet(
 # -- Credit Default ------------------------------------------------------------------------------------------------
 
 
-def _read_credit_default(contents: list[bytes]) -> DataFrame:
-    return tables.parse_csv(contents[0], dtype=dict.fromkeys(("SEX", "EDUCATION", "MARRIAGE"), str))
-
-
 CREDIT_DEFAULT = TableSet(
     name="credit-default",
     about="UCI Default of Credit Card Clients, Taiwan 2005 (Yeh & Lien 2009, UCI 350), as CSV",
     terms="CC BY 4.0",
     folder="default_credit",
     files=(
-        DataFile(
-            "credit-card-clients.csv",
+        DataFile.at(
             2_728_301,
             "7cfc3bb35b6986be40cccb5d490806f082b46f93afafdce27fd7f409eb5abb02",
-            (f"{SURVEY}/credit-card-clients.csv",),
+            f"{SURVEY}/credit-card-clients.csv",
         ),
     ),
     published={
@@ -238,7 +197,7 @@ CREDIT_DEFAULT = TableSet(
         "age: AGE<25": 2_685,
         "age: AGE>=25": 27_315,
     },
-    read=_read_credit_default,
+    read=lambda contents: tables.parse_csv(contents[0], dtype=dict.fromkeys(("SEX", "EDUCATION", "MARRIAGE"), str)),
     label="default payment",
     positive="1",
     attributes={"gender": "SEX=1", "age": "AGE>=25"},
@@ -249,15 +208,8 @@ CREDIT_DEFAULT = TableSet(
 # -- COMPAS --------------------------------------------------------------------------------------------------------
 
 _COMPAS_COLUMNS = [
-    "sex",
-    "race",
-    "age",
-    "juv_fel_count",
-    "juv_misd_count",
-    "juv_other_count",
-    "priors_count",
-    "c_charge_degree",
-    "two_year_recid",
+    *("sex", "race", "age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count"),
+    *("c_charge_degree", "two_year_recid"),
 ]
 _COMPAS_FILTER = ["days_b_screening_arrest", "is_recid", "score_text"]
 
@@ -276,14 +228,10 @@ COMPAS = TableSet(
     terms="no licence given; public records published by ProPublica",
     folder="compas",
     files=(
-        DataFile(
-            "compas-scores-two-years.csv",
+        DataFile.at(
             2_546_489,
             "c451db85908b2f7fef1d83203bedf6b71ecda0d5af468d82ae62178f91d0cc7d",
-            (
-                f"{GITHUB}/propublica/compas-analysis/bafff5da3f2e45eca6c2d5055faad269defd135a/"
-                "compas-scores-two-years.csv",
-            ),
+            f"{GITHUB}/propublica/compas-analysis/bafff5da3f2e45eca6c2d5055faad269defd135a/compas-scores-two-years.csv",
         ),
     ),
     published={
@@ -305,24 +253,17 @@ COMPAS = TableSet(
 # -- Bank Marketing ------------------------------------------------------------------------------------------------
 
 
-def _read_bank(contents: list[bytes]) -> DataFrame:
-    return tables.parse_csv(contents[0], ";")
-
-
 BANK = TableSet(
     name="bank",
     about="UCI Bank Marketing, bank-full: subscribing to a deposit, Portugal 2008–2010 (Moro et al., UCI 222)",
     terms="CC BY 4.0",
     folder="bank",
     files=(
-        DataFile(
-            "bank-full.csv",
+        DataFile.at(
             4_610_348,
             "d1513ec63b385506f7cfce9f2c5caa9fe99e7ba4e8c3fa264b3aaf0f849ed32d",
-            (
-                f"{UCI}/ml/machine-learning-databases/00222/bank.zip#bank-full.csv",
-                f"{UCI}/static/public/222/bank+marketing.zip#bank.zip#bank-full.csv",
-            ),
+            f"{UCI}/ml/machine-learning-databases/00222/bank.zip#bank-full.csv",
+            f"{UCI}/static/public/222/bank+marketing.zip#bank.zip#bank-full.csv",
         ),
     ),
     published={
@@ -333,7 +274,7 @@ BANK = TableSet(
         "marital: marital≠married": 17_997,
         "marital: marital=married": 27_214,
     },
-    read=_read_bank,
+    read=lambda contents: tables.parse_csv(contents[0], ";"),
     label="y",
     positive="yes",
     attributes={"age": "age>=25", "marital": "marital=married"},

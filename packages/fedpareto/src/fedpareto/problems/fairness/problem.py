@@ -12,25 +12,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.bounds import Count, NotNegative, Positive, ShareBelowOne
 from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import earlier
-from fedpareto.contract.groups import Comparison, GroupedProblem
+from fedpareto.contract.groups import Comparison
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.outputs import Output
-from fedpareto.contract.problem import Objective, Readout
+from fedpareto.contract.problem import Objective
 from fedpareto.inputs.table import InputSchema
 from fedpareto.learners.supervised import Supervised
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems import partitions
 from fedpareto.problems.fairness import goals
+from fedpareto.problems.fairness.classifier import FairClassifier
 from fedpareto.problems.fairness.encoding import Encoder
 from fedpareto.problems.fairness.gaps import CONDITIONS, members
 from fedpareto.problems.fairness.goals import Criteria, Goal, listed
 from fedpareto.problems.fairness.partitions import Partition, silos
 from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
-from fedpareto.problems.sparse import SparseProblem
 from fedpareto.tensors import rng
-from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rows import Batch, Rows, Splits, tested_on_all
 
 PARTS = ("train", "validation", "test")
@@ -46,7 +46,7 @@ SMALLEST_START = 0.01
 
 
 @dataclass(frozen=True)
-class Fairness(SparseProblem, GroupedProblem):
+class Fairness(FairClassifier):
     """Accuracy against group fairness on tabular data (chapter 5 of the thesis)."""
 
     sensitive: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Fairness(SparseProblem, GroupedProblem):
     """Partition of the rows: random, stratified (over label and sensitive attributes), dirichlet-label,
     dirichlet-group (by the first sensitive attribute), column:NAME (natural silos), shares:0.5,0.3,0.2, or by a rule,
     with other shares for the rows that fulfil it and for those that do not: rule:workclass=Private:0.8,0.2/0.2,0.8."""
-    alpha: float = 0.5
+    alpha: Positive = 0.5
     """α of the Dirichlet partitions; smaller is more uneven."""
     split: tuple[float, ...] = (0.6, 0.2, 0.2)
     """Shares of each client's rows for training, validation and test, alike for each label and group."""
@@ -69,15 +69,15 @@ class Fairness(SparseProblem, GroupedProblem):
     test: Literal["common", "own"] = "common"
     """Test rows of a model: those of all clients, with each client's own as a second evaluation (own-test); or its
     client's own only. The nodes of a deployment have only their own."""
-    server_share: float = 0.0
+    server_share: ShareBelowOne = 0.0
     """Share of all rows, alike for each label and group, that the server holds and no client, for algorithms that
     evaluate models at the server."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
     """Relaxation that turns a gap into a loss: tanh without the halving of eq. 5.5, as printed there, as in the code of
     Padh et al., or PraFFL's covariance term."""
-    c: float = 0.0
+    c: NotNegative = 0.0
     """Steepness of the tanh; 0: 1.5 for demographic parity, 2.5 for the others."""
-    regularisation: float = 0.1
+    regularisation: NotNegative = 0.1
     """Share of cross entropy added to a fairness loss so that it can start to learn (eq. A.1 of the thesis)."""
     normalise: bool = False
     """Division of each loss by its value for the initial model on the client's own training rows (A.3.5). An
@@ -85,7 +85,7 @@ class Fairness(SparseProblem, GroupedProblem):
     unmeasured: Literal["refuse", "worst"] = "refuse"
     """Treatment of a client that lacks a group, where a goal cannot be measured: refuse to begin, or report the
     worst value, 0."""
-    hidden: tuple[int, ...] = (64, 32)
+    hidden: tuple[Count, ...] = (64, 32)
     """Widths of the classifier's hidden layers."""
     drop: tuple[str, ...] = ()
     """Columns that the classifier does not see."""
@@ -93,19 +93,12 @@ class Fairness(SparseProblem, GroupedProblem):
     def __post_init__(self) -> None:
         super().__post_init__()
         Partition.parse(self.partition)
-        if self.alpha <= 0:
-            raise UserError(f"alpha is {self.alpha:g}; a Dirichlet parameter is positive, for example 0.5")
         shares = self.split
         if len(shares) != 3 or min(shares[0], shares[2]) <= 0 or shares[1] < 0 or abs(sum(shares) - 1) > 1e-6:
             raise UserError(
                 f"split is {', '.join(f'{share:g}' for share in shares)}; it is the shares of training, validation "
                 "(may be 0) and test, which add up to 1, such as 0.6,0.2,0.2"
             )
-        if not 0 <= self.server_share < 1:
-            raise UserError(f"server_share is {self.server_share:g}; it is a share from 0 to below 1, for example 0.1")
-        if self.c < 0 or self.regularisation < 0:
-            raise UserError("c and regularisation are at least 0")
-        MLP(1, self.hidden, 1)  # Raises for bad widths.
         _ = self._goals
 
     @property
@@ -197,56 +190,21 @@ class Fairness(SparseProblem, GroupedProblem):
         """Each row's group by the attribute of the first goal that compares groups."""
         return batch.columns[self._compared.column]
 
-    def labels(self, batch: Batch) -> Tensor:
-        return batch.columns["label"]
-
     # -- the model -------------------------------------------------------------------------------------------------
 
     @cached_property
     def model(self) -> MLP:
         return MLP(self._inputs(), self.hidden, 1, sparsity=self._connected)
 
-    @property
-    def layout(self) -> Layout:
-        return self.model.layout
-
-    def initial(self, seed: int) -> Tensor:
-        return self.model.initial(seed)
-
     def learner(self) -> Learner:
         """Batch and optimiser are not given in the thesis; steps and step size are among those it tried (A.10)."""
         return Supervised(lr=0.01, optimiser="adam", batch_size=128, steps=25)
-
-    def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Cross entropy, and relaxed gaps plus a little cross entropy (eq. A.1), each over its initial value."""
-        return self._scaled(self._criteria.losses(self.logits(parameters, batch), batch), batch)
-
-    def readout(self) -> Readout:
-        return Readout(
-            self.model,
-            lambda batch: self._features(batch.columns),
-            lambda outputs, batch: self._scaled(self._criteria.losses(outputs.squeeze(-1), batch), batch),
-            self._slopes if self._criteria.has_slopes else None,
-        )
-
-    def _slopes(self, outputs: Tensor, batch: Batch, weights: Tensor) -> Tensor:
-        return self._criteria.slopes(outputs.squeeze(-1), batch, self._scaled(weights, batch)).unsqueeze(-1)
-
-    def losses_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        each = batch.for_each()
-        return self._scaled(self._criteria.losses(self.logits_each(shared, own, batch), each), each)
 
     def _scaled(self, losses: Tensor, batch: Batch) -> Tensor:
         if not self.normalise:
             return losses
         # The same in every real row of a client, so the largest is it, however much padding there is.
         return losses * (batch.columns["scale"] * batch.mask.unsqueeze(-1)).amax(-2)
-
-    def values(self, logits: Tensor, batch: Batch) -> Tensor:
-        return self._criteria.values(logits, batch)
-
-    def evaluate_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        return self._criteria.values(self.logits_each(shared, own, batch), batch.for_each())
 
     def logits(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The classifiers' logits, `[n, b]`."""
@@ -267,10 +225,6 @@ class Fairness(SparseProblem, GroupedProblem):
         written = numbers.new_zeros(*numbers.shape[:-1], width + 1)
         written[..., : numbers.shape[-1]] = numbers
         return written.scatter_(-1, columns["codes"].long(), 1.0)[..., :width]
-
-    def logits_each(self, shared: Mapping[str, Tensor], own: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The logits `[n, k, b]` of k models for each client."""
-        return self.model.each(shared, own, self._features(batch.columns)).squeeze(-1)
 
     # -- partitioning ----------------------------------------------------------------------------------------------
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from fedpareto.inputs.images_texts import ImageInputs
-from fedpareto.problems.images_text import image_sets
-from fedpareto.problems.images_text.examples import Examples
+from fedpareto.problems.images_text import datasets
+from fedpareto.problems.images_text.datasets import Examples
 from fedpareto.problems.images_text.networks import FlatNetwork, ImageNetwork, Network
 from fedpareto.problems.images_text.problem import ClassificationProblem, Partition
 from fedpareto.problems.multitask.datasets import CLOTHES, FASHION_MNIST, MNIST
@@ -50,7 +49,7 @@ class CIFAR10(ImageProblem):
     models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-lrn", "resnet-18", "mlp", "logistic")
 
     def _read(self) -> Examples:
-        return image_sets.CIFAR10.examples()
+        return datasets.CIFAR10.examples()
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class CIFAR100(ImageProblem):
     models: ClassVar[tuple[str, ...]] = ("cnn", "cnn-lrn", "resnet-18", "mlp", "logistic")
 
     def _read(self) -> Examples:
-        return image_sets.CIFAR100.examples()
+        return datasets.CIFAR100.examples()
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class FashionMNIST(ImageProblem):
     class_names: ClassVar[tuple[str, ...]] = CLOTHES
 
     def _read(self) -> Examples:
-        return image_sets.grey_images(FASHION_MNIST)
+        return datasets.grey_images(FASHION_MNIST)
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Digits(ImageProblem):
     outcomes: ClassVar[int] = 10
 
     def _read(self) -> Examples:
-        return image_sets.grey_images(MNIST)
+        return datasets.grey_images(MNIST)
 
 
 @dataclass(frozen=True)
@@ -101,14 +100,7 @@ class Writers(ImageProblem):
     """Partition of the rows: `natural`, by writer, or as in `mnist`."""
 
     def _read(self) -> Examples:
-        return _by_writer(image_sets.QMNIST.stamps(), MNIST.stamps())
-
-
-@lru_cache(maxsize=1)
-def _by_writer(writers: tuple[tuple[str, int], ...], images: tuple[tuple[str, int], ...]) -> Examples:
-    digits = image_sets.grey_images(MNIST)
-    _, found = image_sets.QMNIST.writers()
-    return Examples(digits.inputs, digits.labels, digits.tested, np.unique(found, return_inverse=True)[1])
+        return datasets.QMNIST.examples()
 
 
 @dataclass(frozen=True)
@@ -123,4 +115,4 @@ class PneumoniaMNIST(ImageProblem):
     batch_size: ClassVar[int] = 100
 
     def _read(self) -> Examples:
-        return image_sets.PNEUMONIA.examples()
+        return datasets.PNEUMONIA.examples()

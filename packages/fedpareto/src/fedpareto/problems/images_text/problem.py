@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedpareto.config import plugins
+from fedpareto.config.bounds import Count, OpenShare, Positive, ShareBelowOne, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.outputs import Output
 from fedpareto.contract.problem import Objective, most_frequent
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems import partitions
-from fedpareto.problems.images_text.examples import Examples
+from fedpareto.problems.images_text.datasets import Examples
 from fedpareto.problems.images_text.networks import Network, SparseNetwork
 from fedpareto.problems.partitions import UNASSIGNED
 from fedpareto.problems.sparse import SparseProblem
@@ -56,13 +57,13 @@ class ClassificationProblem(SparseProblem):
     rows sorted by class; in `classes_per_client` classes; at random; naturally, by writer, role or doctorate; or by
     ground track: classes live in regions of the Earth, and a satellite sees what it flies over.
     """
-    alpha: float = 0.5
+    alpha: Positive = 0.5
     """α of the Dirichlet partition; smaller is more uneven."""
-    shards: int = 500
+    shards: Count = 500
     """Shards of equal size into which the partition `shards` divides the rows."""
-    shards_per_client: int = 5
+    shards_per_client: Count = 5
     """Shards of each client; any left over are not used."""
-    classes_per_client: int = 2
+    classes_per_client: Count = 2
     """Classes of each client in the partition `pathological`; classes left over are not used."""
     track_shell: str = "40/5/1"
     """Walker shell of the partition `ground-track`, satellites/planes/phasing; each satellite is a client."""
@@ -77,15 +78,15 @@ class ClassificationProblem(SparseProblem):
     for its test (FedFew); `training`: the same without the test split (FedMGDA+); `official`: clients train on the
     training split and are tested on the test split, partitioned in the same shares.
     """
-    test_share: float = 0.25
+    test_share: OpenShare = 0.25
     """Share of each client's rows that is held out for its test."""
-    validation_share: float = 0.0
+    validation_share: ShareBelowOne = 0.0
     """Share of each client's rows that is held out for validation."""
-    rows: int = 0
+    rows: Whole = 0
     """Size of a random subset of the rows, for quick runs (of natural clients at least 10 each); 0: all."""
     model: str = ""
     """The network."""
-    hidden: tuple[int, ...] = (64, 32)
+    hidden: tuple[Count, ...] = (64, 32)
     """Widths of the hidden layers of the model `mlp`."""
 
     @property
@@ -96,23 +97,13 @@ class ClassificationProblem(SparseProblem):
         super().__post_init__()
         if self.model not in self.models:
             raise UserError(f"unknown model of {self.name} '{self.model}'; it has {', '.join(self.models)}")
-        if self.alpha <= 0:
-            raise UserError(f"alpha is {self.alpha:g}; a Dirichlet parameter is positive, for example 0.5")
-        for name in ("shards", "shards_per_client", "classes_per_client"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it is at least 1")
-        if self.rows < 0:
-            raise UserError(f"rows is {self.rows}; it is a number of rows, or 0 for all")
-        kept = (self.test_share, self.validation_share)
-        if not 0 < self.test_share < 1 or self.validation_share < 0 or sum(kept) >= 1:
+        if self.test_share + self.validation_share >= 1:
             raise UserError(
-                f"test_share and validation_share are {kept[0]:g} and {kept[1]:g}; they are shares of a client's rows, "
-                "such as 0.25 and 0, and leave some to train on"
+                f"test_share and validation_share are {self.test_share:g} and {self.validation_share:g}, which leaves "
+                "nothing to train on; take for example 0.25 and 0"
             )
         if self.partition == "ground-track":
             self._tracks()
-        if any(width < 1 for width in self.hidden):
-            raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [64, 32]")
 
     # -- the model -------------------------------------------------------------------------------------------------
 

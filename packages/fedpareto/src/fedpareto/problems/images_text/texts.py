@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from fedpareto.config.errors import UserError
+import numpy as np
+
+from fedpareto.config.bounds import AtLeast, Count
 from fedpareto.contract.outputs import Output
 from fedpareto.inputs.images_texts import TextInputs
-from fedpareto.inputs.table import InputSchema
-from fedpareto.problems.images_text import people, text_sets
-from fedpareto.problems.images_text.examples import Examples
+from fedpareto.inputs.table import VALUE, Input, InputSchema
+from fedpareto.problems.data import kept_until_changed
+from fedpareto.problems.fairness.datasets import ADULT, TableSet
+from fedpareto.problems.images_text.datasets import AG_NEWS, CHARACTERS, CONTEXT, SHAKESPEARE, Examples
 from fedpareto.problems.images_text.networks import CharacterLSTM, FlatNetwork, Network, TextCNN
 from fedpareto.problems.images_text.problem import ClassificationProblem, Partition
-from fedpareto.problems.images_text.text_sets import CHARACTERS, CONTEXT
 
 
 @dataclass(frozen=True)
@@ -29,27 +32,21 @@ class AGNews(ClassificationProblem):
 
     model: str = "textcnn"
     """The network: `textcnn` (Kim 2014)."""
-    vocabulary: int = 10_000
+    vocabulary: Annotated[int, AtLeast(3)] = 10_000
     """Size of the vocabulary: the most frequent words of the training split, with padding and the unknown word."""
-    length: int = 64
+    length: Annotated[int, AtLeast(max(TextCNN.widths))] = 64
     """Words of a text that are used."""
-    embedding: int = 32
+    embedding: Count = 32
     """Size of a word's embedding."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        widest = max(TextCNN(1, 1, 1).widths)
-        if self.vocabulary < 3 or self.length < widest or self.embedding < 1:
-            raise UserError(f"vocabulary is at least 3, length at least {widest} and embedding at least 1")
-
     def input_schema(self, clients: int, seed: int) -> TextInputs:
-        return TextInputs(self.length, text_sets.AG_NEWS.words(self.vocabulary))
+        return TextInputs(self.length, AG_NEWS.words(self.vocabulary))
 
     def _network(self) -> Network:
         return TextCNN(self.vocabulary, self.embedding, self.outcomes)
 
     def _read(self) -> Examples:
-        return text_sets.AG_NEWS.examples(self.vocabulary, self.length)
+        return AG_NEWS.examples(self.vocabulary, self.length)
 
 
 @dataclass(frozen=True)
@@ -71,15 +68,10 @@ class Shakespeare(ClassificationProblem):
     """Partition of the rows: `natural`, by role, or as in `cifar10`."""
     model: str = "lstm"
     """The network: `lstm`, LSTM layers on character embeddings."""
-    units: int = 256
+    units: Count = 256
     """Units of each LSTM layer."""
-    layers: int = 2
+    layers: Count = 2
     """Number of LSTM layers."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.units < 1 or self.layers < 1:
-            raise UserError("units and layers are at least 1")
 
     def input_schema(self, clients: int, seed: int) -> TextInputs:
         return TextInputs(CONTEXT, characters=CHARACTERS)
@@ -88,7 +80,38 @@ class Shakespeare(ClassificationProblem):
         return CharacterLSTM(self.outcomes, hidden=self.units, layers=self.layers)
 
     def _read(self) -> Examples:
-        return text_sets.SHAKESPEARE.examples()
+        return SHAKESPEARE.examples()
+
+
+CATEGORIES: Mapping[str, int] = {
+    **{"workclass": 8, "education": 16, "marital-status": 7, "occupation": 14},
+    **{"relationship": 6, "race": 5, "sex": 2, "native-country": 41},
+}
+"""The categorical columns of Adult, and their numbers of values; missing is not one of them."""
+ADULT_TRAINING_ROWS = 32_561
+
+
+@kept_until_changed
+def people(adult: TableSet) -> Examples:
+    """Adult as in AFL (Mohri et al. 2019): one-hot encoding of the 99 values; people with and without a doctorate."""
+    table = adult.table()
+    encoded = _dummies().to_numpy(dtype=np.uint8)
+    without = (table.frame["education"] != "Doctorate").to_numpy().astype(np.int64)
+    tested = np.arange(len(encoded)) >= ADULT_TRAINING_ROWS
+    return Examples(encoded, table.label.astype(np.int64), tested, without)
+
+
+def _people_schema() -> tuple[InputSchema, Output]:
+    """Encoding of a row of Adult as AFL reads it, and the label."""
+    # A column's name is that of the table, and after a "_" the value; no name of the table has one in it.
+    inputs = (column.partition("_") for column in _dummies())
+    return InputSchema(tuple(Input(name, VALUE, value=value) for name, _, value in inputs)), ADULT.table().output
+
+
+def _dummies() -> Any:
+    import pandas
+
+    return pandas.get_dummies(ADULT.table().frame[list(CATEGORIES)])
 
 
 @dataclass(frozen=True)
@@ -111,14 +134,14 @@ class AdultPhD(ClassificationProblem):
 
     def input_schema(self, clients: int, seed: int) -> InputSchema:
         """A 0 or 1 for each value of each column of words."""
-        return people.people_schema()[0]
+        return _people_schema()[0]
 
     def outputs(self) -> tuple[Output, ...]:
-        return (people.people_schema()[1],)
+        return (_people_schema()[1],)
 
     def _network(self) -> Network:
         hidden = self.hidden if self.model == "mlp" else ()
-        return FlatNetwork(sum(people.CATEGORIES.values()), hidden, self.outcomes)
+        return FlatNetwork(sum(CATEGORIES.values()), hidden, self.outcomes)
 
     def _read(self) -> Examples:
-        return people.people()
+        return people(ADULT)

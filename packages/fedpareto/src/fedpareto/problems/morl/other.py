@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from fedpareto.config.bounds import Finite, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.contract.environment import Actions
 from fedpareto.contract.problem import Objective
@@ -27,17 +28,10 @@ class OtherEnvironment(GymProblem):
 
     id: str = MOUNTAIN_CAR.id
     """Id in mo-gymnasium; `my_package:my-environment-v0` imports my_package, which registers it, first."""
-    horizon: int = 0
+    horizon: Whole = 0
     """Steps after which an episode is truncated; 0: as the environment declares."""
-    reference_point: tuple[float, ...] = ()
+    reference_point: tuple[Finite, ...] = ()
     """Reference point of the hypervolume, a return for each objective; empty: 1 below the smallest possible return."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.horizon < 0:
-            raise UserError(f"horizon is {self.horizon}; it is at least 1, or 0 for the environment's own")
-        if not all(math.isfinite(value) for value in self.reference_point):
-            raise UserError(f"reference_point is {list(self.reference_point)}; it is made of finite numbers")
 
     @property
     def title(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from fedpareto.config.bounds import Bounded, Count, PositiveShare
 from fedpareto.config.errors import UserError
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.policies import ActorCritic, Policy, ValuePolicy
@@ -16,24 +17,17 @@ from fedpareto.networks.mlp import MLP
 
 
 @dataclass(frozen=True)
-class MORLProblem(ReinforcementProblem):
+class MORLProblem(ReinforcementProblem, Bounded):
     """An environment whose vector reward each client weights by its own preference."""
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[Count, ...] = (256, 256)
     """Widths of the networks' hidden layers."""
     method: Literal["auto", "dqn", "ddpg"] = "auto"
     """Learning method of clients: DQN for discrete actions, DDPG for continuous ones."""
-    episodes: int = 10
+    episodes: Count = 10
     """Number of episodes over which a policy is evaluated; 1 if deterministic."""
-    discount: float = 0.98
+    discount: PositiveShare = 0.98
     """γ, of the discounted return and of the learner."""
-
-    def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise UserError(f"episodes is {self.episodes}; a policy is measured over at least 1")
-        if not 0 < self.discount <= 1:
-            raise UserError(f"discount is {self.discount}; it is above 0 and at most 1, for example 0.99")
-        MLP(1, self.hidden, 1)  # Raises for bad widths.
 
     @property
     def is_discrete(self) -> bool:

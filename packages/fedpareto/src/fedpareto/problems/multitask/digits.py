@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from fedpareto.config.bounds import AtLeast, Count
 from fedpareto.config.errors import UserError
 from fedpareto.contract.learner import Learner
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CLASSES, Images
 from fedpareto.problems.multitask.network import Heads
-from fedpareto.problems.multitask.overlaid import Overlaid, must_exist, partitioned
+from fedpareto.problems.multitask.overlaid import Overlaid, partitioned
 from fedpareto.tensors import rng
 from fedpareto.tensors.rows import OWN_TEST, Rows, Splits, tested_on_all
 
@@ -47,11 +48,11 @@ class DigitPairs(Overlaid):
     mean: ClassVar[float] = 0.3053
     deviation: ClassVar[float] = 0.3760
 
-    samples: int = 600
+    samples: Annotated[int, AtLeast(1, COUNTS["train"])] = 600
     """Training images of all clients together; at most 1,297."""
-    test_samples: int = 500
+    test_samples: Annotated[int, AtLeast(1, COUNTS["test"])] = 500
     """Test images, on which all models are tested; at most 500."""
-    hidden: tuple[int, ...] = (16,)
+    hidden: tuple[Count, ...] = (16,)
     """Widths of the layers that both tasks share; few units make the tasks compete."""
     digits: int = 2
     """Digits in an image: 2, or 4, one in each corner."""
@@ -60,8 +61,6 @@ class DigitPairs(Overlaid):
         super().__post_init__()
         if self.digits not in PLACES:
             raise UserError(f"digits is {self.digits}; an image has 2 of them, or 4, one in each corner")
-        must_exist(self.samples, self.test_samples, COUNTS)
-        _ = self.model
 
     @cached_property
     def model(self) -> Heads:

@@ -16,7 +16,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import Bounded, Count
 from fedpareto.networks.linear import stacked_linear
 from fedpareto.tensors import rng
 from fedpareto.tensors.connections import Sparsity
@@ -27,16 +27,16 @@ KERNEL = 5
 
 
 @dataclass(frozen=True)
-class Heads:
+class Heads(Bounded):
     """Convolutions and linear layers with ReLU that all tasks share, then linear layers for each task."""
 
     pixels: int
     """Height and width of an image."""
-    channels: tuple[int, ...]
+    channels: tuple[Count, ...]
     """Channels of the convolutions, each of which halves the image; none: an MLP."""
-    hidden: tuple[int, ...]
+    hidden: tuple[Count, ...]
     """Widths of the shared linear layers."""
-    head: tuple[int, ...]
+    head: tuple[Count, ...]
     """Widths of the hidden layers of each head."""
     classes: int
     pooled: bool = False
@@ -45,10 +45,6 @@ class Heads:
     tasks: tuple[str, ...] = ("left", "right")
     sparsity: Sparsity = Sparsity()
     """Connections between layers."""
-
-    def __post_init__(self) -> None:
-        if any(width < 1 for width in (*self.channels, *self.hidden, *self.head)):
-            raise UserError(f"hidden is {list(self.hidden)}; each layer has at least 1 unit, for example [64, 32]")
 
     @cached_property
     def layers(self) -> dict[str, tuple[int, int]]:

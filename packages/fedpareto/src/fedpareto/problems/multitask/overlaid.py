@@ -95,13 +95,6 @@ class Overlaid(SparseProblem):
         return self.model(parameters, images.to(dtype).div_(self.white).sub_(self.mean).div_(self.deviation))
 
 
-def must_exist(samples: int, test_samples: int, most: Mapping[str, int]) -> None:
-    """Raises UserError if more images are asked for than each split has."""
-    for name, asked, part in (("samples", samples, "train"), ("test_samples", test_samples, "test")):
-        if not 1 <= asked <= most[part]:
-            raise UserError(f"{name} is {asked:,}; it is at least 1 and at most the {most[part]:,} images there are")
-
-
 def partitioned(part: str, images: np.ndarray, labels: np.ndarray, clients: int) -> Rows:
     """Images of a split. They are in random order, so equal slices are a random partition."""
     count = len(images)

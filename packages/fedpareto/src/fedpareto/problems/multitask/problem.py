@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from torch import Tensor
 
-from fedpareto.config.errors import UserError
+from fedpareto.config.bounds import AtLeast, Count, ShareBelowOne
 from fedpareto.contract.learner import Learner
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.multitask import pairs
@@ -24,7 +24,7 @@ from fedpareto.problems.multitask.datasets import (
     ImageSet,
 )
 from fedpareto.problems.multitask.network import Heads
-from fedpareto.problems.multitask.overlaid import Overlaid, must_exist, partitioned
+from fedpareto.problems.multitask.overlaid import Overlaid, partitioned
 from fedpareto.tensors import rng
 from fedpareto.tensors.rows import Rows, Splits
 
@@ -43,27 +43,20 @@ class MultiTask(Overlaid):
     left: ClassVar[ImageSet]
     right: ClassVar[ImageSet]
 
-    samples: int = 10_000
+    samples: Annotated[int, AtLeast(1, PARTS["train"][1])] = 10_000
     """Training images (those for validation included) of all clients together; at most 60,000."""
-    test_samples: int = 2_000
+    test_samples: Annotated[int, AtLeast(1, PARTS["test"][1])] = 2_000
     """Test images of all clients together; at most 10,000."""
-    validation: float = 0.0
+    validation: ShareBelowOne = 0.0
     """Share of each client's training images that is held out for validation."""
     network: Literal["strided", "lenet", "mlp"] = "strided"
     """The shared block: LeNet whose convolutions have stride 2, LeNet with pooling (6 times slower), or an MLP."""
-    hidden: tuple[int, ...] = (64, 32)
+    hidden: tuple[Count, ...] = (64, 32)
     """Widths of the shared layers of the MLP."""
 
     @property
     def validates(self) -> bool:
         return self.validation > 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        must_exist(self.samples, self.test_samples, {part: count for part, (_, count) in PARTS.items()})
-        if not 0 <= self.validation < 1:
-            raise UserError(f"validation is {self.validation:g}; it is a share from 0 to below 1, for example 0.1")
-        _ = self.model
 
     # -- the model -------------------------------------------------------------------------------------------------
 
