@@ -11,7 +11,7 @@ import pytest
 import fedpareto
 from fedpareto.config.errors import UserError
 from fedpareto.contract import consent
-from fedpareto.problems.fairness import databases
+from fedpareto.problems.fairness import sources
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.spec.draft import Draft
@@ -99,7 +99,7 @@ def test_a_stranger_s_run_is_resumed_or_run_without_its_query(people, tmp_path, 
 def test_a_query_that_could_write_is_refused_in_one_line(people, query, tmp_path):
     before = sorted(tmp_path.iterdir())
     with pytest.raises(UserError, match=r"a query (is one|only reads)") as refused:
-        list(databases.rows(people, query))
+        list(sources.rows(people, query))
     assert "\n" not in str(refused.value)
     assert sorted(tmp_path.iterdir()) == before
 
@@ -114,17 +114,17 @@ def test_a_query_that_could_write_is_refused_in_one_line(people, query, tmp_path
     ],
 )
 def test_a_query_that_reads_runs(people, query):
-    assert sum(len(piece) for piece in databases.rows(people, query)) > 0
+    assert sum(len(piece) for piece in sources.rows(people, query)) > 0
 
 
 def test_sqlite_itself_would_write_nothing(people, tmp_path, monkeypatch):
-    monkeypatch.setattr(databases, "must_read_only", lambda query: None)
+    monkeypatch.setattr(sources, "must_read_only", lambda query: None)
     for query in ("CREATE TABLE other (a)", f"VACUUM INTO '{tmp_path}/copy.db'", f"ATTACH '{tmp_path}/new.db' AS new"):
         with pytest.raises(UserError, match="the database cannot be read"):
-            list(databases.rows(people, query))
+            list(sources.rows(people, query))
     assert [path.name for path in tmp_path.iterdir()] == ["people.db"]
     with pytest.raises(UserError, match="there is no file"):
-        list(databases.rows(f"sqlite:///{tmp_path}/absent.db", QUERY))
+        list(sources.rows(f"sqlite:///{tmp_path}/absent.db", QUERY))
     assert not (tmp_path / "absent.db").exists()
 
 

@@ -23,7 +23,7 @@ from fedpareto.problems.images_text.datasets import CHARACTERS
 from fedpareto.problems.images_text.images import CIFAR10, Digits
 from fedpareto.problems.images_text.texts import AGNews, Shakespeare
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
-from fedpareto.problems.morl.lunar_lander import ContinuousLunarLander
+from fedpareto.problems.morl.gym_problems import ContinuousLunarLander
 from fedpareto.problems.multitask.datasets import Images, ImageSet
 from fedpareto.problems.multitask.problem import FashionMNISTPairs
 from fedpareto.record.servable import Card, network_of_problem

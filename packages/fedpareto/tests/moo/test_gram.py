@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedpareto.moo.gram import gram
+from fedpareto.moo.updates import gram
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 200])

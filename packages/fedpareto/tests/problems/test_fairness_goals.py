@@ -5,9 +5,16 @@ import pytest
 import torch
 
 from fedpareto.config.errors import UserError
-from fedpareto.problems.fairness.gaps import CONDITIONS, gap, hard_decisions
+from fedpareto.problems.fairness.gaps import (
+    CONDITIONS,
+    RELAXATIONS,
+    STEEPNESS,
+    covariance,
+    gap,
+    hard_decisions,
+    relaxed_gap,
+)
 from fedpareto.problems.fairness.goals import Criteria, Goal, parse
-from fedpareto.problems.fairness.relaxations import RELAXATIONS, STEEPNESS, covariance, relaxed_gap
 from fedpareto.tensors.rows import Batch
 
 TANH = tuple(name for name in RELAXATIONS if name.startswith("tanh"))

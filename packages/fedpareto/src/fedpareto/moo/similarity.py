@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedpareto.moo.gram import gram
+from fedpareto.moo.updates import gram
 
 
 def cosines(vectors: Tensor) -> Tensor:

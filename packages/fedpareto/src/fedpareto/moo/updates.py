@@ -11,7 +11,18 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedpareto.moo.gram import gram
+BLOCK = 64
+
+
+def gram(rows: Tensor) -> Tensor:
+    """All inner products, `[n, d]` to `[n, n]`, exactly symmetric: only the upper triangle of blocks is computed."""
+    products = rows.new_empty(len(rows), len(rows))
+    for start in range(0, len(rows), BLOCK):
+        part = rows[start : start + BLOCK] @ rows[start:].T
+        products[start : start + BLOCK, start:] = part
+        products[start:, start : start + BLOCK] = part.T
+    return products
+
 
 ENTRIES = 2**21
 """Numbers in a block: 16 MB in double precision, little beside the models and long enough for fast products."""

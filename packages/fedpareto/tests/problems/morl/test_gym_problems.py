@@ -17,8 +17,8 @@ from fedpareto.contract.clients import Clients
 from fedpareto.contract.registry import problem_class
 from fedpareto.problems.morl.gym_environment import GymEnvironment
 from fedpareto.problems.morl.gym_pool import close_pool
+from fedpareto.problems.morl.gym_problems import OtherEnvironment
 from fedpareto.problems.morl.gym_worker import episode_seed
-from fedpareto.problems.morl.other import OtherEnvironment
 from fedpareto.tensors import rng
 from processes import run
 

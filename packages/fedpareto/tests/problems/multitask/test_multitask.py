@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import fedpareto
 from fedpareto.config.errors import DamagedFile, UserError
 from fedpareto.contract.registry import make_algorithm, problems
-from fedpareto.problems.multitask import pairs
+from fedpareto.problems.multitask import overlaid as pairs
 from fedpareto.problems.multitask.datasets import CATALOGUE, MNIST
 from fedpareto.problems.multitask.network import Heads
 from fedpareto.problems.multitask.problem import FashionMNISTPairs, MultiFashion, MultiMNIST, MultiTask

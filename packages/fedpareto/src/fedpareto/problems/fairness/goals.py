@@ -12,8 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.contract.problem import Objective
-from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE, gap, hard_decisions
-from fedpareto.problems.fairness.relaxations import relaxed_gap, relaxed_gap_slopes
+from fedpareto.problems.fairness.gaps import CONDITIONS, SENSITIVE, gap, hard_decisions, relaxed_gap, relaxed_gap_slopes
 from fedpareto.tensors.rows import Batch
 
 ACCURACY = "accuracy"

@@ -13,10 +13,9 @@ from fedpareto.config.bounds import AtLeast, Count
 from fedpareto.config.errors import UserError
 from fedpareto.contract.learner import Learner
 from fedpareto.learners.supervised import Supervised
-from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import CLASSES, Images
 from fedpareto.problems.multitask.network import Heads
-from fedpareto.problems.multitask.overlaid import Overlaid, partitioned
+from fedpareto.problems.multitask.overlaid import Overlaid, draw, partitioned
 from fedpareto.tensors import rng
 from fedpareto.tensors.rows import OWN_TEST, Rows, Splits, tested_on_all
 
@@ -87,7 +86,7 @@ class DigitPairs(Overlaid):
 
     def _drawn(self, part: str, count: int, clients: int, seed: int) -> Rows:
         digits, stream = _digits(part), rng.generator(rng.Address(seed), f"pairs {part}")
-        return partitioned(part, *pairs.draw([digits] * self.digits, count, stream, overlaid), clients)
+        return partitioned(part, *draw([digits] * self.digits, count, stream, overlaid), clients)
 
 
 def overlaid(*digits: np.ndarray) -> np.ndarray:

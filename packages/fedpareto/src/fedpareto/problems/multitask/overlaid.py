@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from fedpareto.config.errors import UserError
 from fedpareto.contract.outputs import Output
 from fedpareto.contract.problem import Objective, most_frequent
 from fedpareto.inputs.images_texts import ImageInputs
-from fedpareto.problems.multitask.datasets import CLASSES, DIGITS
+from fedpareto.problems.multitask.datasets import CLASSES, DIGITS, PIXELS, Images
 from fedpareto.problems.multitask.network import Heads
 from fedpareto.problems.sparse import SparseProblem
 from fedpareto.tensors.layout import Layout
@@ -103,3 +103,35 @@ def partitioned(part: str, images: np.ndarray, labels: np.ndarray, clients: int)
         raise UserError(f"{clients} clients need at least {clients} images in '{part}'; {name} is {count}")
     columns = {"image": torch.from_numpy(images), "labels": torch.from_numpy(labels.astype(np.int64))}
     return Rows.end_to_end(columns, np.diff(np.arange(clients + 1) * count // clients))
+
+
+CANVAS = 36
+OFFSET = 6
+NEAREST = ((np.arange(PIXELS) + 0.5) * CANVAS / PIXELS).astype(int)
+"""The canvas's row (or column) whose middle is nearest to the middle of each row of the image."""
+
+
+def overlaid(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Left and right images `[k, 28, 28]` overlaid, `[k, 28, 28]`."""
+    canvas = np.zeros((len(left), CANVAS, CANVAS), dtype=np.uint8)
+    canvas[:, :PIXELS, :PIXELS] = left
+    place = canvas[:, OFFSET : OFFSET + PIXELS, OFFSET : OFFSET + PIXELS]
+    np.maximum(place, right, out=place)
+    return canvas[:, NEAREST[:, None], NEAREST]
+
+
+def draw(
+    sets: Sequence[Images],
+    count: int,
+    stream: np.random.Generator,
+    lay: Callable[..., np.ndarray] = overlaid,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`count` images laid over each other, one of each set, `[count, height, width]`, and their labels `[count, k]`.
+
+    No first image, such as the left one of two, is drawn twice; the others are drawn independently of it.
+    """
+    first, *others = sets
+    chosen = [stream.permutation(len(first.labels))[:count]]
+    chosen += [stream.integers(0, len(other.labels), size=count) for other in others]
+    images = lay(*(one.pixels[rows] for one, rows in zip(sets, chosen, strict=True)))
+    return images, np.stack([one.labels[rows] for one, rows in zip(sets, chosen, strict=True)], axis=1)

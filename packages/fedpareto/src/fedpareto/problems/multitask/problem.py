@@ -12,7 +12,6 @@ from torch import Tensor
 from fedpareto.config.bounds import AtLeast, Count, ShareBelowOne
 from fedpareto.contract.learner import Learner
 from fedpareto.learners.supervised import Supervised
-from fedpareto.problems.multitask import pairs
 from fedpareto.problems.multitask.datasets import (
     CLASSES,
     CLOTHES,
@@ -24,7 +23,7 @@ from fedpareto.problems.multitask.datasets import (
     ImageSet,
 )
 from fedpareto.problems.multitask.network import Heads
-from fedpareto.problems.multitask.overlaid import Overlaid, partitioned
+from fedpareto.problems.multitask.overlaid import Overlaid, draw, partitioned
 from fedpareto.tensors import rng
 from fedpareto.tensors.rows import Rows, Splits
 
@@ -89,7 +88,7 @@ class MultiTask(Overlaid):
 
     def _partitioned(self, part: str, count: int, clients: int, seed: int) -> Rows:
         stream = rng.generator(rng.Address(seed), f"pairs {part}")
-        images = pairs.draw([self.left.images(part), self.right.images(part)], count, stream)
+        images = draw([self.left.images(part), self.right.images(part)], count, stream)
         return partitioned(part, *images, clients)
 
 
