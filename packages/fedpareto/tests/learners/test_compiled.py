@@ -20,7 +20,7 @@ from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions
 from fedpareto.learners.supervised import Supervised
-from fedpareto.networks.compiled import CompiledDescending
+from fedpareto.networks.descending import CompiledDescending
 from fedpareto.networks.mlp import MLP
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.tensors import rng

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedpareto.networks.wide_copy import in_pieces
+from fedpareto.networks.convolution import in_pieces
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 4), (2, 8), (3, 4), (4, 16), (6, 8), (8, 16)])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedpareto.networks.pooling import halved, halves
+from fedpareto.networks.convolution import halved, halves
 
 
 @pytest.mark.parametrize("levels", [2, 5, 1000])

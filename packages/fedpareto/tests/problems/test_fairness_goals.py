@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,6 @@ import torch
 from fedpareto.config.errors import UserError
 from fedpareto.problems.fairness.gaps import (
     CONDITIONS,
-    RELAXATIONS,
     STEEPNESS,
     covariance,
     gap,
@@ -15,8 +16,10 @@ from fedpareto.problems.fairness.gaps import (
     relaxed_gap,
 )
 from fedpareto.problems.fairness.goals import Criteria, Goal, parse
+from fedpareto.problems.synthetic import Synthetic
 from fedpareto.tensors.rows import Batch
 
+RELAXATIONS = get_args(get_type_hints(Synthetic)["relaxation"])
 TANH = tuple(name for name in RELAXATIONS if name.startswith("tanh"))
 
 

@@ -13,9 +13,9 @@ import fedpareto
 from fedpareto.contract.outputs import Output
 from fedpareto.problems.fairness import tables
 from fedpareto.problems.fairness.benchmarks import OwnTable
-from fedpareto.problems.fairness.labels import choose
 from fedpareto.problems.fairness.schema import TableSchema
 from fedpareto.problems.fairness.silo import Silo
+from fedpareto.problems.fairness.tables import choose
 from fedpareto.problems.synthetic import Synthetic
 
 with warnings.catch_warnings():

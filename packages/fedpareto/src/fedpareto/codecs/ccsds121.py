@@ -143,7 +143,7 @@ def _planned(blocks: np.ndarray, each: int, form: Format) -> _Plan:
         option[shorter], bits[shorter] = SPLIT, length[shorter]
     # The second extension saves at most one bit of two samples that are not split at all.
     able = np.flatnonzero(total + form.block // 2 + 1 <= bits)
-    pairs = _pair_bits(blocks[:, able])
+    pairs: np.ndarray = 1 + (_paired(blocks[:, able]) + 1).sum(axis=0, dtype=np.int64)  # One bit belongs to the name.
     # Of equal lengths the second extension is preferred to a split, and what is as it is to both.
     shorter = np.where(option[able] == SPLIT, pairs <= bits[able], pairs < bits[able])
     option[able[shorter]], bits[able[shorter]] = PAIRS, pairs[shorter]
@@ -209,12 +209,6 @@ def _nearest_to_last(low: np.ndarray, high: np.ndarray, zero: np.ndarray, each: 
         low, high = np.concatenate([low[:reach], new_low]), np.concatenate([high[:reach], new_high])
         reach *= 2
     return low
-
-
-def _pair_bits(blocks: np.ndarray) -> np.ndarray:
-    """Bits of the second extension, of which one belongs to its name."""
-    found: np.ndarray = 1 + (_paired(blocks) + 1).sum(axis=0, dtype=np.int64)
-    return found
 
 
 def _paired(blocks: np.ndarray) -> np.ndarray:
@@ -432,6 +426,11 @@ _PAIRS = np.array([(both - right, right) for both in range(13) for right in rang
 """Two samples by the number of their pair."""
 assert len(_PAIRS) == LARGEST_PAIR + 1
 
+
+# -- bits ----------------------------------------------------------------------------------------------------------
+# Fields of bits, most significant bit first, at any position of a stream: many at once, without a loop over them. What
+# is short enough is handled in words: up to 64 bits at the top of one word, and numbers of equal width in stacks
+# `[j, b]`, number by number for all blocks b.
 
 WINDOW = 64
 """Bits that are read or written at once."""

@@ -81,7 +81,9 @@ class Codec:
         if not len(values):
             return b""
         if self.lossless:
-            return self._pack_whole(values, base)
+            if self.plain:
+                return values.astype("<f4", copy=False).tobytes()
+            return self._coder.pack(numbers.differences(values, base), 32)
         change = _change(values, base)
         if self.type == "top":
             return sparse.encode(change, self.percent, self.coder)
@@ -100,13 +102,15 @@ class Codec:
             return np.empty(0, dtype=np.float32)
         base = self._base(base, size)
         if self.lossless:
-            return self._unpack_whole(data, size, base)
+            if self.plain:
+                return self._coder.unpack(data, size, 32).view(np.float32)
+            return numbers.undifferenced(self._coder.unpack(data, size, 32), base)
         if self.type == "top":
             change = sparse.decode(data, size, self.percent, self.coder)
         elif self.type in LEVELS:
             change = self._unpack_levels(data, size)
         else:
-            change = _whole(lossless.unpack(data, size, self._bits, self.coder), self.type, self.coder)
+            change = _whole(self._coder.unpack(data, size, self._bits), self.type, self.coder)
         return _moved(base, change)
 
     def decoded(self, values: np.ndarray, base: np.ndarray | None = None) -> np.ndarray:
@@ -131,37 +135,31 @@ class Codec:
             return np.zeros(len(values), dtype=np.int64)
         if self.lossless:
             whole = values.view(np.uint32) if self.plain else numbers.differences(values, base)
-            return lossless.sizes(whole, 32, self.coder)
+            return self._coder.sizes(whole, 32)
         change = _change(values, base)
         if self.type == "top":
             return np.array([len(sparse.encode(row, self.percent, self.coder)) for row in change])
         if self.type in LEVELS:
             levels, exponents = numbers.quantised(change, LEVELS[self.type])
-            coded = lossless.sizes(numbers.folded(levels), self._bits, self.coder)
+            coded = self._coder.sizes(numbers.folded(levels), self._bits)
             return np.where(exponents[:, 0] == numbers.BAD, len(_NOT_FINITE), coded + exponents.shape[1])
-        return lossless.sizes(self._numbers(_halves(change, self.type)), self._bits, self.coder)
+        return self._coder.sizes(self._numbers(_halves(change, self.type)), self._bits)
+
+    @property
+    def _coder(self) -> lossless.Coder:
+        return lossless.coder(self.coder)
 
     @property
     def _bits(self) -> int:
         return {"float32": 32, "int8": 8, "int4": 4}.get(self.type, 16)
 
     def _pack(self, whole: np.ndarray) -> bytes:
-        return lossless.pack(self._numbers(whole), self._bits, self.coder)
+        return self._coder.pack(self._numbers(whole), self._bits)
 
     def _numbers(self, whole: np.ndarray) -> np.ndarray:
         """Halves are folded before they are coded: small ones of either sign are small numbers."""
         is_half = self._bits == 16 and self.coder == "ccsds121"
         return numbers.folded(_ordered_half(whole.view(np.int16))) if is_half else whole
-
-    def _pack_whole(self, values: np.ndarray, base: np.ndarray | None) -> bytes:
-        if self.plain:
-            return values.astype("<f4", copy=False).tobytes()
-        return lossless.pack(numbers.differences(values, base), 32, self.coder)
-
-    def _unpack_whole(self, data: bytes, size: int, base: np.ndarray | None) -> np.ndarray:
-        if self.plain:
-            return lossless.unpack(data, size, 32, "none").view(np.float32)
-        return numbers.undifferenced(lossless.unpack(data, size, 32, self.coder), base)
 
     def _unpack_levels(self, data: bytes, size: int) -> np.ndarray:
         if data == _NOT_FINITE:
@@ -172,7 +170,7 @@ class Codec:
         exponents = np.frombuffer(data, dtype=np.int8, count=head)
         if exponents.min() < numbers.SMALLEST_EXPONENT or exponents.max() >= numbers.TOO_LARGE:
             raise CodecError("an exponent is none that an encoder writes")
-        levels = numbers.unfolded(lossless.unpack(data[head:], size, self._bits, self.coder))
+        levels = numbers.unfolded(self._coder.unpack(data[head:], size, self._bits))
         if max(int(levels.max()), -int(levels.min())) > LEVELS[self.type]:
             raise CodecError(f"a level is beyond {LEVELS[self.type]}")
         return numbers.multiples(levels, exponents)

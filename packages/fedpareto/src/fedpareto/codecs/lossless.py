@@ -44,16 +44,31 @@ class Coder(ABC):
 
 
 class Plain(Coder):
-    """Numbers as they are."""
+    """Numbers as they are, little-endian; two numbers of 4 bits share a byte, the first in the upper half."""
 
     def pack(self, numbers: np.ndarray, bits: int) -> bytes:
-        return _plain(numbers, bits)
+        if bits == 4:
+            even = np.append(numbers, numbers.dtype.type(0)) if len(numbers) % 2 else numbers
+            found: bytes = (even[0::2] << 4 | even[1::2]).astype(np.uint8).tobytes()
+            return found
+        return numbers.astype(f"<u{bits // 8}", copy=False).tobytes()
 
     def unpack(self, data: bytes, count: int, bits: int) -> np.ndarray:
-        return _from_plain(data, count, bits)
+        if len(data) != self._size(count, bits):
+            raise CodecError(f"{len(data)} bytes instead of {self._size(count, bits)}")
+        if bits == 4:
+            both = np.frombuffer(data, dtype=np.uint8)
+            halves = np.stack([both >> 4, both & 15], axis=1).reshape(-1)
+            if count % 2 and halves[-1]:
+                raise CodecError("the half byte behind the last number is not 0")
+            return halves[:count]
+        return np.frombuffer(data, dtype=f"<u{bits // 8}").astype(_TYPES[bits])
 
     def sizes(self, numbers: np.ndarray, bits: int) -> np.ndarray:
-        return np.full(len(numbers), _plain_size(numbers.shape[1], bits))
+        return np.full(len(numbers), self._size(numbers.shape[1], bits))
+
+    def _size(self, count: int, bits: int) -> int:
+        return (count * bits + 7) // 8
 
 
 class CCSDS121(Coder):
@@ -79,18 +94,36 @@ class CCSDS121(Coder):
         return found
 
 
-class Zstd(Coder):
-    """Zstandard."""
+class Zstd(Plain):
+    """Zstandard of plain numbers: first the lowest bytes of all numbers, then the next."""
 
     def __init__(self) -> None:
         if find_spec("zstandard") is None:
             raise UserError("the codec needs zstandard; try: pip install 'fedpareto[space]'")
 
     def pack(self, numbers: np.ndarray, bits: int) -> bytes:
-        return _compressed(_plain(numbers, bits), bits)
+        import zstandard
+
+        planes = np.frombuffer(super().pack(numbers, bits), dtype=np.uint8).reshape(-1, max(bits // 8, 1)).T
+        return zstandard.ZstdCompressor(level=LEVEL).compress(planes.tobytes())
 
     def unpack(self, data: bytes, count: int, bits: int) -> np.ndarray:
-        return _from_plain(_decompressed(data, _plain_size(count, bits), bits), count, bits)
+        import zstandard
+
+        size = self._size(count, bits)
+        try:
+            if zstandard.get_frame_parameters(data).content_size != size:
+                raise CodecError(f"the coded bytes do not unpack to {size} bytes")
+            plain = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
+        except zstandard.ZstdError as problem:
+            raise CodecError(f"zstd cannot read the coded bytes: {problem}") from None
+        if len(plain) != size:
+            raise CodecError(f"the coded bytes do not unpack to {size} bytes")
+        planes = np.frombuffer(plain, dtype=np.uint8).reshape(max(bits // 8, 1), -1)
+        return super().unpack(planes.T.tobytes(), count, bits)
+
+    def sizes(self, numbers: np.ndarray, bits: int) -> np.ndarray:
+        return Coder.sizes(self, numbers, bits)
 
 
 OWN: dict[str, type[Coder]] = {"none": Plain, "ccsds121": CCSDS121, "zstd": Zstd}
@@ -109,67 +142,3 @@ def coder(name: str) -> Coder:
         found: Coder = plugins.loaded(point)()
         return found
     raise UnknownName("lossless coder", name, coder_names())
-
-
-def pack(numbers: np.ndarray, bits: int, by: str) -> bytes:
-    return coder(by).pack(numbers, bits) if len(numbers) else b""
-
-
-def unpack(data: bytes, count: int, bits: int, by: str) -> np.ndarray:
-    if count:
-        return coder(by).unpack(data, count, bits)
-    if data:
-        raise CodecError(f"{len(data)} bytes for no numbers")
-    return np.empty(0, dtype=_TYPES[bits])
-
-
-def sizes(numbers: np.ndarray, bits: int, by: str) -> np.ndarray:
-    rows, count = numbers.shape
-    return coder(by).sizes(numbers, bits) if count else np.zeros(rows, dtype=np.int64)
-
-
-def _plain_size(count: int, bits: int) -> int:
-    return (count * bits + 7) // 8
-
-
-def _plain(numbers: np.ndarray, bits: int) -> bytes:
-    """Bytes of numbers, little-endian; of 4 bits two in a byte, the first in the upper half."""
-    if bits == 4:
-        even = np.append(numbers, numbers.dtype.type(0)) if len(numbers) % 2 else numbers
-        found: bytes = (even[0::2] << 4 | even[1::2]).astype(np.uint8).tobytes()
-        return found
-    return numbers.astype(f"<u{bits // 8}", copy=False).tobytes()
-
-
-def _from_plain(data: bytes, count: int, bits: int) -> np.ndarray:
-    if len(data) != _plain_size(count, bits):
-        raise CodecError(f"{len(data)} bytes instead of {_plain_size(count, bits)}")
-    if bits == 4:
-        both = np.frombuffer(data, dtype=np.uint8)
-        halves = np.stack([both >> 4, both & 15], axis=1).reshape(-1)
-        if count % 2 and halves[-1]:
-            raise CodecError("the half byte behind the last number is not 0")
-        return halves[:count]
-    return np.frombuffer(data, dtype=f"<u{bits // 8}").astype(_TYPES[bits])
-
-
-def _compressed(plain: bytes, bits: int) -> bytes:
-    """Compress with zstd: first the lowest bytes of all numbers, then the next."""
-    import zstandard
-
-    planes = np.frombuffer(plain, dtype=np.uint8).reshape(-1, max(bits // 8, 1)).T
-    return zstandard.ZstdCompressor(level=LEVEL).compress(planes.tobytes())
-
-
-def _decompressed(data: bytes, size: int, bits: int) -> bytes:
-    import zstandard
-
-    try:
-        if zstandard.get_frame_parameters(data).content_size != size:
-            raise CodecError(f"the coded bytes do not unpack to {size} bytes")
-        plain = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
-    except zstandard.ZstdError as problem:
-        raise CodecError(f"zstd cannot read the coded bytes: {problem}") from None
-    if len(plain) != size:
-        raise CodecError(f"the coded bytes do not unpack to {size} bytes")
-    return np.frombuffer(plain, dtype=np.uint8).reshape(max(bits // 8, 1), -1).T.tobytes()

@@ -45,7 +45,7 @@ def encode(change: np.ndarray, percent: float, coder: str) -> bytes:
     places = chosen(change, percent)
     values = numbers.to_bfloat16(change[places]).astype("<u2").tobytes()
     gaps = np.diff(places, prepend=-1) - 1
-    return bytes([FINE]) + values + lossless.pack(gaps.astype(np.uint32), 32, coder)
+    return bytes([FINE]) + values + lossless.coder(coder).pack(gaps.astype(np.uint32), 32)
 
 
 def decode(data: bytes, size: int, percent: float, coder: str) -> np.ndarray:
@@ -55,7 +55,7 @@ def decode(data: bytes, size: int, percent: float, coder: str) -> np.ndarray:
     many = count(size, percent)
     if len(data) < 1 + 2 * many or data[0] != FINE:
         raise CodecError("the coded bytes end too early, or begin with an unknown mark")
-    gaps = lossless.unpack(data[1 + 2 * many :], many, 32, coder)
+    gaps = lossless.coder(coder).unpack(data[1 + 2 * many :], many, 32)
     places = np.cumsum(gaps.astype(np.int64) + 1) - 1
     if places[-1] >= size:
         raise CodecError(f"an entry lies beyond the {size} numbers")

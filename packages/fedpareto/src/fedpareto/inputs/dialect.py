@@ -14,7 +14,8 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO
 
@@ -183,18 +184,11 @@ def _encoding(path: Path | Sent) -> str:
         decoder = codecs.getincrementaldecoder("utf-8")()
         high: set[int] = set()
         is_utf8 = True
-        block = start
-        while block:
-            if is_utf8:
-                try:
-                    decoder.decode(block)
-                except UnicodeDecodeError:
-                    is_utf8 = False
+        for block in chain([start], iter(partial(file.read, BLOCK), b""), [b""]):  # The last one ends the text.
             high.update(byte for byte in set(block) if byte >= 0x80)
-            block = file.read(BLOCK)
-        if is_utf8:
             try:
-                decoder.decode(b"", final=True)
+                if is_utf8:
+                    decoder.decode(block, final=not block)
             except UnicodeDecodeError:
                 is_utf8 = False
     if is_utf8:

@@ -120,12 +120,7 @@ class TextInputs:
         return Encoded(numbers, {self.kind: strange} if strange.any() else {})
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "length": self.length,
-            "words": list(self.words),
-            "characters": self.characters,
-        }
+        return {"kind": self.kind, "length": self.length, "words": list(self.words), "characters": self.characters}
 
 
 Inputs = InputSchema | ImageInputs | TextInputs

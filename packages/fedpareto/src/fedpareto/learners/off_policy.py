@@ -172,7 +172,7 @@ class Agent:
         self._play = Replayed(self.play, whole)
         self._choose = Replayed(self.choose, part)
         self._store = Replayed(self.store, part)
-        self._learn = Replayed(self._update_all, recorded)
+        self._learn = Replayed(lambda: self.update(None), recorded)
 
     def close(self) -> None:
         for recorded in (self._play, self._choose, self._store, self._learn):
@@ -275,9 +275,6 @@ class Agent:
         seen, after, reward, action, ended = self.rows.split(rows)
         scalar = (reward * self.weights.unsqueeze(1)).sum(-1)
         return seen, after, scalar, action, ended.squeeze(-1)
-
-    def _update_all(self) -> None:
-        self.update(None)
 
     # -- random numbers ------------------------------------------------------------------------------------------------
 

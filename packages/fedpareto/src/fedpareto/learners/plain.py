@@ -15,8 +15,7 @@ from fedpareto.contract.messages import Message
 from fedpareto.learners.descent import Steps
 from fedpareto.learners.gradients import ByHand, Gradient, Losses
 from fedpareto.learners.minibatches import Outline
-from fedpareto.networks.compiled import CompiledDescending
-from fedpareto.networks.descending import Descending
+from fedpareto.networks.descending import CompiledDescending, Descending
 from fedpareto.networks.mlp import MLP
 from fedpareto.tensors import rng
 from fedpareto.tensors.rows import Batch

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -85,7 +84,7 @@ def _process(points: Array, values: Array, candidates: Array) -> tuple[Array, Ar
     centre, scale = values.mean(), values.std() or 1.0
     targets = (values - centre) / scale
     best, found = -math.inf, (np.zeros(len(candidates)), np.ones(len(candidates)))
-    for length, noise in _settings():
+    for length, noise in itertools.product(LENGTHS, NOISES):
         covariance = _kernel(points, points, length) + noise * np.eye(len(points))
         factor = cho_factor(covariance, lower=True)
         solved = cho_solve(factor, targets)
@@ -96,10 +95,6 @@ def _process(points: Array, values: Array, candidates: Array) -> tuple[Array, Ar
             best, found = likelihood, (across @ solved, np.sqrt(np.maximum(1 - explained, 0)))
     mean, deviation = found
     return centre + scale * mean, scale * deviation
-
-
-def _settings() -> Iterable[tuple[float, float]]:
-    return itertools.product(LENGTHS, NOISES)
 
 
 def _kernel(some: Array, others: Array, length: float) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedpareto.config.errors import UserError
-from fedpareto.moo.min_norm import Array
+from fedpareto.moo.min_norm import Array, as_gram
 
 Mask = NDArray[np.bool_]
 
@@ -104,11 +104,7 @@ def box_min_norm_weights(gram: ArrayLike, centre: ArrayLike, radius: float = 1.0
 
 def by_mean_diagonal(gram: ArrayLike) -> Array:
     """K over the mean of its diagonal, and exactly symmetric: solvers fail on numbers such as 1e-12; zero stays so."""
-    matrix = np.asarray(gram, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
-        raise ValueError(f"a Gram matrix is square, not {matrix.shape}")
-    if not np.isfinite(matrix).all():
-        raise UserError("the clients' updates are not finite numbers; a smaller lr may help")
+    matrix = as_gram(gram, "the clients' updates")
     scale = matrix.diagonal().mean()
     # Below the smallest normal number a quotient has no digits left: such updates are zero.
     if scale < np.finfo(np.float64).tiny:

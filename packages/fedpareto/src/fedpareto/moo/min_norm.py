@@ -59,11 +59,17 @@ def project_to_simplex(vector: ArrayLike) -> Array:
 
 def normalised(gram: ArrayLike) -> Array:
     """K over the squared mean length of the gradients, as FedCMOO's published code has it; zero stays zero."""
+    matrix = as_gram(gram, "the objectives' gradients")
+    scale = np.sqrt(matrix.diagonal().clip(min=0)).mean() ** 2
+    # Below the smallest normal number a quotient has no digits left: such gradients are zero.
+    return matrix / scale if scale > np.finfo(np.float64).tiny else np.zeros_like(matrix)
+
+
+def as_gram(gram: ArrayLike, what: str) -> Array:
+    """A square matrix of finite numbers."""
     matrix = np.asarray(gram, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise ValueError(f"a Gram matrix is square, not {matrix.shape}")
     if not np.isfinite(matrix).all():
-        raise UserError("the objectives' gradients are not finite numbers; a smaller lr may help")
-    scale = np.sqrt(matrix.diagonal().clip(min=0)).mean() ** 2
-    # Below the smallest normal number a quotient has no digits left: such gradients are zero.
-    return matrix / scale if scale > np.finfo(np.float64).tiny else np.zeros_like(matrix)
+        raise UserError(f"{what} are not finite numbers; a smaller lr may help")
+    return matrix

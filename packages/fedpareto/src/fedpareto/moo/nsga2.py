@@ -25,12 +25,7 @@ Evaluate = Callable[[Genomes], Array]
 
 
 def nsga2(
-    evaluate: Evaluate,
-    start: Genomes,
-    stream: np.random.Generator,
-    *,
-    population: int,
-    generations: int,
+    evaluate: Evaluate, start: Genomes, stream: np.random.Generator, *, population: int, generations: int
 ) -> tuple[Genomes, Array]:
     """The subsets `[f, n]` that no other one it saw dominates, and their objectives `[f, m]`; of equal ones the first.
 

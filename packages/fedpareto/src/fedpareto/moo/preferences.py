@@ -73,7 +73,7 @@ def homogeneous(preference: ArrayLike, n: int) -> Array:
     """`[n, m]`: the same preference `[m]` for every client."""
     m = np.size(preference)
     _check_counts(n, m)
-    return np.tile(_check_row(preference, m, "the preference"), (n, 1))
+    return np.tile(check_one(preference, m), (n, 1))
 
 
 def sweep(k: int, m: int) -> Array:
@@ -104,18 +104,8 @@ def groups(sizes: Sequence[int], preferences: ArrayLike | None = None, m: int | 
             raise ValueError("groups: give the preferences or the number of objectives m")
         rows = equidistant(len(sizes), m)
     else:
-        rows = _check_rows(preferences, len(sizes), m, "group")
+        rows = check(preferences, len(sizes), m, "group")
     return np.repeat(rows, [int(size) for size in sizes], axis=0)
-
-
-def check(preferences: ArrayLike, n: int, m: int) -> Array:
-    """`preferences` as an array `[n, m]`, its values as given, or `BadPreference` in the user's words."""
-    return _check_rows(preferences, n, m, "client")
-
-
-def check_one(preference: ArrayLike, m: int, whose: str = "the preference") -> Array:
-    """One preference as an array `[m]`, its values as given, or `BadPreference` in the user's words."""
-    return _check_row(preference, m, whose)
 
 
 def by_name(spec: Spec) -> Mapping[str, Sequence[float]] | None:
@@ -176,7 +166,7 @@ def from_spec(
     if not isinstance(spec, Sequence | np.ndarray):
         raise BadPreference(f"preferences: expected text or a list of numbers, got {spec!r}")
     if all(isinstance(value, int | float | np.number) for value in spec):
-        return np.tile(_check_row(spec, m, "the preference"), (n, 1))
+        return np.tile(check_one(spec, m), (n, 1))
     return check(spec, n, m)
 
 
@@ -206,7 +196,7 @@ def _from_text(text: str, n: int, m: int, rng: np.random.Generator, objectives: 
         raise UserError(f"{unknown} For one client's own write {word.strip()}={rest.partition(';')[0].strip()}")
     rows = _rows_from_text(text)
     if len(rows) == 1:
-        return np.tile(_check_row(rows[0], m, "the preference"), (n, 1))
+        return np.tile(check_one(rows[0], m), (n, 1))
     return check(rows, n, m)
 
 
@@ -245,18 +235,21 @@ def _check_counts(n: int, m: int) -> None:
         raise UserError(f"preferences need at least one client and one objective, got {n} and {m}")
 
 
-def _check_rows(preferences: ArrayLike, n: int, m: int | None, kind: str) -> Array:
-    """`[n, m]`; `kind` is what a row belongs to. Without m the first row's length is expected of all."""
+def check(preferences: ArrayLike, n: int, m: int | None, kind: str = "client") -> Array:
+    """`preferences` as an array `[n, m]`, its values as given, or `BadPreference` in the user's words.
+
+    `kind` is what a row belongs to. Without m the first row's length is expected of all.
+    """
     # As objects, because rows of different lengths make no array of numbers.
     rows = list(np.atleast_1d(np.asarray(preferences, dtype=object)))
     if len(rows) != n:
         raise BadPreference(f"got {len(rows)} preferences, but there are {n} {kind}s")
     length = np.size(rows[0]) if m is None else m
-    return np.stack([_check_row(row, length, f"{kind} {i}") for i, row in enumerate(rows)])
+    return np.stack([check_one(row, length, f"{kind} {i}") for i, row in enumerate(rows)])
 
 
-def _check_row(preference: ArrayLike, m: int, whose: str) -> Array:
-    """One preference `[m]` as an array, if it is a point of the simplex."""
+def check_one(preference: ArrayLike, m: int, whose: str = "the preference") -> Array:
+    """One preference as an array `[m]`, its values as given, or `BadPreference` in the user's words."""
     try:
         row = np.atleast_1d(np.asarray(preference, dtype=np.float64))
     except (TypeError, ValueError, OverflowError):  # The last: a whole number too large for a float.

@@ -23,6 +23,8 @@ for name in NAMES.values():  # By name, so that code which was kept on disk find
     llvmlite.binding.add_symbol(f"fedpareto_{name}", get_cython_function_address("scipy.linalg.cython_blas", name))
 
 
+# SciPy's BLAS, called by its address: NumPy's product, which numba knows too, can neither add to what is there nor be
+# told shapes without making views.
 def _multiply(typing: Any, turned: Any, m: Any, n: Any, k: Any, alpha: Any, a: Any, b: Any, beta: Any, c: Any) -> Any:
     """C ← alpha·A·B + beta·C for A `[m, k]`, B `[k, n]` and C `[m, n]`, each flat and row by row; where it is `turned`,
     Aᵀ `[k, m]` is given instead of A.

@@ -165,7 +165,8 @@ def _added(mask: Tensor, scores: Tensor) -> Tensor:
 def batch_norm(layer: Any, name: str, current: Current, rows: Tensor) -> Tensor:
     """torch's layer: by the minibatch's real rows in training, by running statistics in evaluation.
 
-    A minibatch of one row has a variance of 0, where torch refuses it: a client's last one may be so small.
+    Ioffe and Szegedy, "Batch normalization: accelerating deep network training by reducing internal covariate shift",
+    2015. A minibatch of one row has a variance of 0, where torch refuses it: a client's last one may be so small.
     """
     now, mean, variance = current.now, layer.running_mean, layer.running_var
     if not now.training:
@@ -212,6 +213,8 @@ def stacked_batch_norm(inputs: Tensor, mask: Tensor, eps: float) -> tuple[Tensor
 
 
 class _StackedBatchNorm(torch.autograd.Function):
+    # Its gradient is written out: what a ResNet-18 keeps for it takes 64 MiB where autograd kept 80.
+
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, mask: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         n, rows, channels = inputs.shape[:3]
@@ -298,7 +301,9 @@ def _through(layer: Any, now: Now, values: Tensor, before: list[Tensor], weights
     if isinstance(layer, nn.LSTM):
         lstm: tuple[Tensor, ...] = now.call(_lstm, values, *before, *weights)
         return lstm
-    kernel = _gru if isinstance(layer, nn.GRU) else _relu if layer.nonlinearity == "relu" else _tanh
+    kernel: Callable[..., Tensor] = _gru
+    if not isinstance(layer, nn.GRU):
+        kernel = partial(_elman, torch.relu if layer.nonlinearity == "relu" else torch.tanh)
     outputs: Tensor = now.call(kernel, values, *before, *weights)
     return outputs, outputs[:, -1]
 
@@ -313,14 +318,6 @@ def _lstm(values: Tensor, state: Tensor, cell: Tensor, *weights: Tensor) -> tupl
         steps_first, of_input.mT.contiguous(), of_state.mT.contiguous(), bias + more, state, cell
     )
     return outputs.permute(1, 2, 0, 3), outputs[-1], last
-
-
-def _tanh(*tensors: Tensor) -> Tensor:
-    return _elman(torch.tanh, *tensors)
-
-
-def _relu(*tensors: Tensor) -> Tensor:
-    return _elman(torch.relu, *tensors)
 
 
 def _elman(squash: Any, values: Tensor, state: Tensor, *weights: Tensor) -> Tensor:

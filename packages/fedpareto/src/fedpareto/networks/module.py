@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fedpareto.config.errors import UserError
-from fedpareto.networks.convolution import is_stacked, stacked_conv2d
+from fedpareto.networks.convolution import halved, halves, is_stacked, stacked_conv2d
 from fedpareto.networks.layers import NORMALISATIONS, is_noisy, prepared
 from fedpareto.networks.linear import stacked_linear
-from fedpareto.networks.pooling import halved, halves
 from fedpareto.tensors import rng
 from fedpareto.tensors.layout import Hidden, Layout
 from fedpareto.tensors.training import Current, Now, Training

@@ -42,6 +42,8 @@ ATTEMPTS = 3
 """Retries of a download whose connection breaks; each continues where the last one stopped."""
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
+MOST_KEPT = 8
+"""Results of one function of data sets that are kept; the oldest is dropped first."""
 MD5_DIGITS = 32
 GITHUB = "https://raw.githubusercontent.com"
 REMEDY = "delete it, and it is downloaded again when it is needed"
@@ -121,7 +123,7 @@ class DataSet:
         )
 
 
-def kept_until_changed(method: Callable[Concatenate[D, P], T], most: int = 2) -> Callable[Concatenate[D, P], T]:
+def kept_until_changed(method: Callable[Concatenate[D, P], T]) -> Callable[Concatenate[D, P], T]:
     """A function of a data set whose last few results are kept until one of the set's files changes."""
     results: dict[Hashable, Any] = {}
 
@@ -130,7 +132,7 @@ def kept_until_changed(method: Callable[Concatenate[D, P], T], most: int = 2) ->
         key = dataset.name, dataset.stamps(), *args, *kwargs.items()
         if key not in results:
             results[key] = method(dataset, *args, **kwargs)
-            for oldest in list(results)[:-most]:
+            for oldest in list(results)[:-MOST_KEPT]:
                 results.pop(oldest, None)
         found: T = results[key]
         return found

@@ -55,8 +55,8 @@ class LinearSupport:
         untrained = _not_among(np.vstack([weights[measured], settled]), alone)
         if len(untrained) or not len(values):
             return untrained[: self.count]
-        alike = _on_simplex(scale[None])
-        doubtful = _not_among(settled, np.vstack([alike, alone]) if _one_beats_all(values) else alone)
+        alike, is_best_of_all = _on_simplex(scale[None]), len(front(values, maximise=True)) == 1
+        doubtful = _not_among(settled, np.vstack([alike, alone]) if is_best_of_all else alone)
         corners = corner_weights(values)
         unknown = _not_among(np.vstack([settled, doubtful]), corners)
         proposed = np.vstack([doubtful, self._worth_it(unknown, settled, values)])
@@ -93,10 +93,6 @@ class LinearSupport:
         return np.vstack([corners[_same(corners, alone).any(axis=1)], between])
 
 
-def _one_beats_all(values: Array) -> bool:
-    return len(front(values, maximise=True)) == 1
-
-
 def _on_simplex(weights: Array) -> Array:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
@@ -123,7 +119,7 @@ def corner_weights(values: Array) -> Array:
     vertices = vertices[vertices[:, -1] < ceiling - 1]
     weights = np.hstack([vertices[:, :-1], 1 - vertices[:, :-1].sum(axis=1, keepdims=True)]).clip(0, 1)
     weights = np.unique(np.round(weights / weights.sum(axis=1, keepdims=True), 12), axis=0)
-    return np.asarray(weights[_first_of_same(weights)])
+    return np.asarray(weights[~np.tril(_same(weights, weights), -1).any(axis=1)])
 
 
 def largest_gain(weights: Array, settled: Array, values: Array) -> float:
@@ -140,11 +136,6 @@ def largest_gain(weights: Array, settled: Array, values: Array) -> float:
 
 def _not_among(settled: Array, weights: Array) -> Array:
     return np.asarray(weights[~_same(weights, settled).any(axis=1)])
-
-
-def _first_of_same(weights: Array) -> NDArray[np.bool_]:
-    """Mask `[k]` of the rows that equal no earlier one."""
-    return np.asarray(~np.tril(_same(weights, weights), -1).any(axis=1))
 
 
 def _same(some: Array, others: Array) -> NDArray[np.bool_]:

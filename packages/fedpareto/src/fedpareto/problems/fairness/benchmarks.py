@@ -39,7 +39,7 @@ class Published(Fairness):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for attribute in self._attributes or [""]:
+        for attribute in self.attributes or [""]:
             if attribute not in self.dataset.attributes:
                 where = "sensitive" if attribute in listed(self.sensitive) or not attribute else "goals"
                 raise UnknownName(f"attribute of {self.name} in {where}", attribute, self.dataset.attributes)
@@ -62,7 +62,7 @@ class Published(Fairness):
         return super().examples(clients, seed, client)
 
     def sensitive_columns(self) -> dict[str, str]:
-        rules = [self.dataset.attributes[attribute] for attribute in self._attributes]
+        rules = [self.dataset.attributes[attribute] for attribute in self.attributes]
         return {tables.split_rule(rule)[0]: rule for rule in rules}
 
     def _group_count(self, attribute: str) -> int:
@@ -242,49 +242,38 @@ class OwnTable(Fairness):
         table = self.read()
         for name, given, meaning, example in (
             ("label", self.label, "the column to predict", "income"),
-            ("sensitive", all(self._attributes), "the sensitive columns", "gender,race"),
+            ("sensitive", all(self.attributes), "the sensitive columns", "gender,race"),
         ):
             if not given:
                 raise UserError(f"the problem 'table' needs {name}, {meaning}, such as {name}={example}")
         label = table.require(self.label)
-        for attribute in self._attributes:
+        for attribute in self.attributes:
             if table.require(attribute) == label:
                 raise UserError(f"'{attribute}' is the label; it cannot be sensitive too")
-        dropped = {table.require(name) for name in self._listed(self.drop)}
+        dropped = {table.require(name) for name in self.dropped}
         for column in table.frame.columns:
-            if column not in dropped or column in (label, *self._attributes):
+            if column not in dropped or column in (label, *self.attributes):
                 table.ask_about(str(column))
         return tables.labelled(table.frame, label, self.positive, table.source)
 
     # -- for a report without all parameters of a run -----------------------------------------------------------------
 
-    @property
-    def attributes(self) -> list[str]:
-        """The sensitive columns; an empty name where there are none yet."""
-        return self._attributes
-
-    def dropped(self) -> list[str]:
-        return self._listed(self.drop)
-
     def labelled(self) -> tables.LabelledTable:
         """The rows that have a label, whether groups are known or not."""
-        if all(self._attributes):
+        if all(self.attributes):
             return self._table
         table = self.read()
         label = table.require(self.label)
         table.ask_about(label)
         return tables.labelled(table.frame, label, self.positive, table.source)
 
-    def group_table(self) -> dict[str, tables.Groups]:
-        return self._all_groups
-
     def inputs_known(self) -> int:
         """Number of the model's inputs; 0 if it is not known."""
-        return self._inputs() if all(self._attributes) else 0
+        return self._inputs() if all(self.attributes) else 0
 
     def sensitive_columns(self) -> dict[str, str]:
         """Rule for the privileged group by sensitive column; empty where there is none."""
-        return dict.fromkeys(self._attributes, "") | self._rules
+        return dict.fromkeys(self.attributes, "") | self._rules
 
     def _groups(self, attribute: str) -> tables.Groups:
         return tables.groups(self._table, attribute, self._rules.get(attribute, ""))
@@ -294,11 +283,11 @@ class OwnTable(Fairness):
         rules = {}
         for rule in listed(self.privileged):
             column, operator, value = tables.split_rule(rule)
-            if not column and len(self._attributes) > 1:
-                raise UserError(f"privileged is '{rule}'; say of which column, such as {self._attributes[0]}={value}")
-            column = column or self._attributes[0]
-            if column not in self._attributes:
-                raise UnknownName("sensitive column in privileged", column, self._attributes)
+            if not column and len(self.attributes) > 1:
+                raise UserError(f"privileged is '{rule}'; say of which column, such as {self.attributes[0]}={value}")
+            column = column or self.attributes[0]
+            if column not in self.attributes:
+                raise UnknownName("sensitive column in privileged", column, self.attributes)
             rules[column] = f"{column}{operator}{value}"
         return rules
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from fedpareto.config.errors import UserError
 from fedpareto.inputs.table import MISSING_TEXTS, as_number
-from fedpareto.problems.fairness.labels import as_text
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -79,6 +78,11 @@ class Mixed:
             f"the column '{name}' of {source} has {rows} with the {word} {shown}{more} among {self.numbers:,} numbers; "
             f"say --set {gaps}{means}, or --set categorical={column}"
         )
+
+
+def as_text(value: Any) -> str:
+    """A value as a user would write it."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def quoted(name: str) -> str:

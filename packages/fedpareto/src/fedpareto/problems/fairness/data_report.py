@@ -308,7 +308,7 @@ def data_report(problem: OwnTable, clients: int | None = None, seed: int = 0) ->
         labelled = problem.labelled() if problem.label else None
         if labelled is not None:
             label = _label_facts(labelled)
-            attributes = problem.group_table() if all(problem.attributes) else {}
+            attributes = problem.all_groups if all(problem.attributes) else {}
             groups = [fact for name, found in attributes.items() for fact in _group_facts(name, found, labelled)]
             inputs = problem.inputs_known()
         if attributes:
@@ -373,7 +373,7 @@ def _of_clients(
 
 def _more_to_do(problem: OwnTable, table: Table, known: Sequence[str]) -> list[str]:
     """Further columns that a run would refuse, one after the other."""
-    dropped = problem.dropped()
+    dropped = problem.dropped
     found = [
         mixed.question(name, table.source)
         for name, mixed in table.mixed.items()
@@ -409,7 +409,7 @@ def _warnings(
             if group.group == other:
                 yield f"the groups {one} and {other} of '{group.attribute}' may be one; write them alike in the table"
     yield from _lacking(attributes)
-    used = [column for column in columns if column.name not in {problem.label, *problem.dropped()}]
+    used = [column for column in columns if column.name not in {problem.label, *problem.dropped}]
     codes = [column.name for column in used if may_be_codes(table, column, problem)]
     if codes:
         names = ",".join(codes)

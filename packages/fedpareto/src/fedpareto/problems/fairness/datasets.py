@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fedpareto.problems.data import GITHUB, DataFile, DataSet, kept_until_changed
@@ -35,8 +34,10 @@ class TableSet(DataSet):
     inputs: int
     """Inputs of a model that sees all columns but those that the problem drops by default."""
 
+    @kept_until_changed
     def table(self) -> tables.LabelledTable:
-        return _table(self)
+        """The rows that have a label."""
+        return tables.labelled(self.read(self.contents()), self.label, self.positive, f"the data set {self.name}")
 
     def groups(self, attribute: str) -> tables.Groups:
         rule = self.attributes[attribute]
@@ -50,12 +51,6 @@ class TableSet(DataSet):
             for code, name in enumerate(groups.names):
                 counts[f"{attribute}: {name}"] = int((groups.codes == code).sum())
         return counts
-
-
-@partial(kept_until_changed, most=8)
-def _table(dataset: TableSet) -> tables.LabelledTable:
-    frame = dataset.read(dataset.contents())
-    return tables.labelled(frame, dataset.label, dataset.positive, f"the data set {dataset.name}")
 
 
 # -- Adult ---------------------------------------------------------------------------------------------------------

@@ -70,16 +70,6 @@ def gap_slopes(notion: str, decisions: Tensor, batch: Batch, sensitive: str = SE
     return torch.where((sizes[0] >= sizes[1]).unsqueeze(-1), first, second)
 
 
-def demographic_parity_gap(decisions: Tensor, batch: Batch) -> Tensor:
-    """DDP, eq. 5.4: P(ŷ = 1 | s = 0) − P(ŷ = 1 | s = 1), `[n]`."""
-    return _gap(decisions, batch, None).size
-
-
-def equal_opportunity_gap(decisions: Tensor, batch: Batch) -> Tensor:
-    """DEO, eq. 5.2: the same among the rows whose true label is 1, `[n]`."""
-    return _gap(decisions, batch, 1).size
-
-
 def hard_decisions(logits: Tensor) -> Tensor:
     """1 where the predicted probability exceeds ½."""
     return (logits > 0).to(logits.dtype)
@@ -131,8 +121,6 @@ def _gap(decisions: Tensor, batch: Batch, label: int | None, sensitive: str = SE
 
 # -- relaxations, for training -------------------------------------------------------------------------------------
 
-
-RELAXATIONS = ("tanh", "tanh-halved", "tanh-masked", "covariance")
 
 STEEPNESS = {"demographic-parity": 1.5, "equal-opportunity": 2.5, "equalised-odds": 2.5}
 """c of the tanh relaxation: Padh et al. (2021), whose tanh(3·(f − ½)) and tanh(5·(f − ½)) these are in eq. 5.5."""

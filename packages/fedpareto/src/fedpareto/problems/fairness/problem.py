@@ -122,14 +122,18 @@ class Fairness(FairClassifier):
     @cached_property
     def _encoder(self) -> Encoder:
         table = self._table
-        dropped = self._listed(self.drop)
-        for name in dropped:
+        for name in self.dropped:
             table.column(name)
-        return Encoder.of(table.frame, {*dropped, *table.not_features}, table.source)
+        return Encoder.of(table.frame, {*self.dropped, *table.not_features}, table.source)
+
+    @property
+    def dropped(self) -> list[str]:
+        """Columns that no model sees."""
+        return self._listed(self.drop)
 
     @cached_property
-    def _all_groups(self) -> dict[str, Groups]:
-        return {attribute: self._groups(attribute) for attribute in self._attributes}
+    def all_groups(self) -> dict[str, Groups]:
+        return {attribute: self._groups(attribute) for attribute in self.attributes}
 
     def _encoding(self, training: np.ndarray) -> Callable[[np.ndarray], dict[str, Tensor]]:
         """Gives some rows, by index, as the classifier reads them, estimated on `training` rows.
@@ -156,7 +160,7 @@ class Fairness(FairClassifier):
         return goals.parse(listed(self.goals), self._listed(self.sensitive))
 
     @property
-    def _attributes(self) -> list[str]:
+    def attributes(self) -> list[str]:
         """Sensitive attributes in use, the user's first one first."""
         named = [goal.attribute for goal in self._goals if goal.is_fairness]
         return list(dict.fromkeys([*self._listed(self.sensitive), *named]))
@@ -166,7 +170,7 @@ class Fairness(FairClassifier):
 
     @cached_property
     def _criteria(self) -> Criteria:
-        counts = {attribute: len(groups.names) for attribute, groups in self._all_groups.items()}
+        counts = {attribute: len(groups.names) for attribute, groups in self.all_groups.items()}
         return Criteria(self._goals, counts, self.relaxation, self.c, self.regularisation)
 
     @property
@@ -184,7 +188,7 @@ class Fairness(FairClassifier):
         return Comparison(self._group_count(self._compared.attribute), CONDITIONS[self._compared.kind])
 
     def _group_count(self, attribute: str) -> int:
-        return len(self._all_groups[attribute].names)
+        return len(self.all_groups[attribute].names)
 
     def groups(self, batch: Batch) -> Tensor:
         """Each row's group by the attribute of the first goal that compares groups."""
@@ -321,7 +325,7 @@ class Fairness(FairClassifier):
     def _facts(self, rows: np.ndarray) -> dict[str, Tensor]:
         """Label and groups of the rows at these positions."""
         facts = {"label": torch.from_numpy(self._table.label[rows])}
-        for attribute, groups in self._all_groups.items():
+        for attribute, groups in self.all_groups.items():
             facts[goals.sensitive_column(attribute)] = torch.from_numpy(groups.codes[rows].astype(np.float32))
         return facts
 
@@ -329,7 +333,7 @@ class Fairness(FairClassifier):
     def _classes(self) -> np.ndarray:
         """Each row's pair of label and groups (all attributes) as one number, `[rows]`."""
         pair = self._table.label.astype(np.int64)
-        for groups in self._all_groups.values():
+        for groups in self.all_groups.values():
             pair = pair * (len(groups.names) + 1) + (groups.codes - UNKNOWN)
         return np.unique(pair, return_inverse=True)[1].reshape(-1)
 
@@ -338,7 +342,7 @@ class Fairness(FairClassifier):
         smallest, rows = sum(share > 0 for share in self.split), len(self._table.label)
         if rows < smallest * clients:
             raise UserError(f"{clients} clients need at least {smallest * clients:,} rows; there are {rows:,}")
-        first = next(iter(self._all_groups.values()))
+        first = next(iter(self.all_groups.values()))
         stream = rng.generator(rng.Address(seed), "deal")
         partition = Partition.parse(self.partition)
         return partition.owners(self._table, self._classes, first.codes, clients, self.alpha, stream)
@@ -359,7 +363,7 @@ class Fairness(FairClassifier):
 
     def _lacking(self, goal: Goal, batch: Batch) -> str:
         """The group, and label, of which a client has no row."""
-        names = self._all_groups[goal.attribute].names
+        names = self.all_groups[goal.attribute].names
         for label in CONDITIONS[goal.kind]:
             counts = members(batch, label, goal.column, len(names)).sum(-1)[0].tolist()
             if 0 in counts:

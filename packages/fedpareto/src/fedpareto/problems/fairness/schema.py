@@ -25,9 +25,9 @@ from fedpareto.contract.outputs import Output
 from fedpareto.inputs import table as inputs
 from fedpareto.inputs.table import Input, InputSchema
 from fedpareto.problems.fairness import tables
+from fedpareto.problems.fairness.columns import as_text
 from fedpareto.problems.fairness.encoding import MOST_TEXTS
-from fedpareto.problems.fairness.labels import Choice, as_text
-from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
+from fedpareto.problems.fairness.tables import UNKNOWN, Choice, Groups, LabelledTable
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -223,7 +223,7 @@ class TableSchema:
 
     def _group_problems(self, attribute: Attribute, frame: DataFrame) -> list[str]:
         try:
-            codes = attribute.codes(self._as_table(frame))
+            codes = attribute.codes(self._table(frame, np.zeros(len(frame)), "the table"))
         except UserError as problem:
             return [str(problem)]
         strange = frame[attribute.name].notna() & (codes == UNKNOWN)
@@ -231,9 +231,6 @@ class TableSchema:
         if strange.any():
             return [f"the sensitive column '{attribute.name}' has values of no group ({names}) {_where(strange)}"]
         return []
-
-    def _as_table(self, frame: DataFrame) -> LabelledTable:
-        return self._table(frame, np.zeros(len(frame)), "the table")
 
     def _table(self, frame: DataFrame, label: np.ndarray, source: str) -> LabelledTable:
         choice = Choice(self.positive, "the schema says so", True)

@@ -50,7 +50,7 @@ class Silo(Fairness):
             raise UserError("server_share: the rows of a silo stay with their party; its server has none")
         if listed(self.drop):
             raise UserError("drop: a silo's columns are the schema's; leave some out with fedpareto server init --drop")
-        for attribute in self._attributes if self.schema else ():
+        for attribute in self.attributes if self.schema else ():
             self.table_schema.attribute(attribute)
 
     @property

@@ -171,8 +171,8 @@ def _settled_frame(name: str, how: Reading) -> Table:
 
 
 # -- what a query may do -------------------------------------------------------------------------------------------
-
-
+# One SELECT or WITH, in a transaction that can write nothing. Whoever may name a query could otherwise write files by
+# it: SQLite makes a file for a table, MySQL one for INTO OUTFILE.
 READ_ONLY = {
     "postgresql": "SET TRANSACTION READ ONLY",
     "cockroachdb": "SET TRANSACTION READ ONLY",

@@ -52,7 +52,8 @@ class GymEnvironment(Environment):
         facts = _facts(id, horizon)
         if not facts["horizon"]:
             raise UserError(f"{id} sets no limit to an episode; say after how many steps it ends, as in horizon: 200")
-        actions = Actions(**{name: _fixed(value) for name, value in facts["actions"].items()})
+        kind = facts["actions"]
+        actions = Actions(**{name: tuple(value) if isinstance(value, list) else value for name, value in kind.items()})
         size, objectives, steps = facts["observation_size"], facts["objectives"], facts["horizon"]
         return cls(id, size, actions, objectives, steps, tuple(facts["lowest"]))
 
@@ -149,12 +150,7 @@ class GymSession(Session):
                 worker.ask(Command.REST, self._number, 0, resting[share].copy().data)
 
     def state(self) -> Message:
-        arrays = {
-            "origin": self._origin,
-            "episode": self._episode,
-            "elapsed": self._elapsed,
-            "actions": self._actions,
-        }
+        arrays = {"origin": self._origin, "episode": self._episode, "elapsed": self._elapsed, "actions": self._actions}
         return {name: torch.from_numpy(array).to(self._device, copy=True) for name, array in arrays.items()}
 
     def close(self) -> None:
@@ -182,19 +178,10 @@ def _facts(id: str, horizon: int) -> dict[str, Any]:
 
 def _needed(package: str) -> str:
     """Name of a missing package, and how to install it."""
-    if package == "Box2D" and _has_no_box2d_wheel():
+    if package == "Box2D" and (platform.machine() == "aarch64" or sys.version_info >= (3, 14)):  # As in pyproject.toml.
         how = "with a C++ compiler, pip install setuptools swig, then pip install --no-build-isolation box2d-py==2.3.8"
         return f"Box2D, which is not installed and has no wheel for this machine: {how}"
     name = "mo-gymnasium" if package == "mo_gymnasium" else package
     if package in OF_THE_EXTRA:
         return f"{name}, which is not installed: pip install 'fedpareto[morl]'"
     return f"the Python package {name}, which is not installed; install it, or put its folder into PYTHONPATH"
-
-
-def _has_no_box2d_wheel() -> bool:
-    """True under the condition in pyproject.toml."""
-    return platform.machine() == "aarch64" or sys.version_info >= (3, 14)
-
-
-def _fixed(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -72,16 +72,12 @@ def library() -> ModuleType:
 def make(key: bytes) -> Any:
     gymnasium, (id, horizon) = library(), json.loads(key).values()
     if "mujoco" in str(getattr(gymnasium.registry.get(id), "entry_point", "")):
-        _silence_mujoco()
+        import mujoco
+
+        # Without this, MuJoCo writes every warning to a file of its own in the user's folder.
+        mujoco.set_mju_user_warning(lambda text: None)
     # Gymnasium's checks expect a scalar reward.
     return gymnasium.make(id, max_episode_steps=horizon or None, disable_env_checker=True)
-
-
-def _silence_mujoco() -> None:
-    """Without this, MuJoCo writes every warning to a file of its own in the user's folder."""
-    import mujoco
-
-    mujoco.set_mju_user_warning(lambda text: None)
 
 
 def described(key: bytes) -> dict[str, Any]:

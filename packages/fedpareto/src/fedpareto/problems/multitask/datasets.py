@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
 from fedpareto.inputs.idx import parse_idx
-from fedpareto.problems.data import DataFile, DataSet, verified
+from fedpareto.problems.data import DataFile, DataSet, kept_until_changed, verified
 
 CLASSES = 10
 DIGITS = tuple(map(str, range(CLASSES)))
@@ -39,12 +37,12 @@ class Images:
 class ImageSet(DataSet):
     """A published set of small greyscale images in ten classes, in the format of MNIST."""
 
+    @kept_until_changed
     def images(self, part: str) -> Images:
-        """All images of "train" or "test", read once until a file changes."""
+        """All images of "train" or "test"."""
         first = PARTS[part][0]
-        pair = self.files[first : first + 2]
-        paths = [self.path(file) for file in pair]
-        return _images(pair, tuple((str(path), path.stat().st_mtime_ns) for path in paths))
+        paths = {file: self.path(file) for file in self.files[first : first + 2]}
+        return Images(*(parse_idx(verified(file, path), str(path)) for file, path in paths.items()))
 
     def census(self) -> dict[str, int]:
         labels = [self.images(part).labels for part in PARTS]
@@ -52,14 +50,6 @@ class ImageSet(DataSet):
         for label in range(CLASSES):
             counts[f"label {label}"] = int(sum((found == label).sum() for found in labels))
         return counts
-
-
-@lru_cache(maxsize=4)
-def _images(files: tuple[DataFile, ...], stamps: tuple[tuple[str, int], ...]) -> Images:
-    pixels, labels = (
-        parse_idx(verified(file, Path(path)), path) for file, (path, _) in zip(files, stamps, strict=True)
-    )
-    return Images(pixels, labels)
 
 
 def _files(checksums: tuple[str, ...], *origins: str) -> tuple[DataFile, ...]:

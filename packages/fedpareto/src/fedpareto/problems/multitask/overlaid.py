@@ -112,7 +112,13 @@ NEAREST = ((np.arange(PIXELS) + 0.5) * CANVAS / PIXELS).astype(int)
 
 
 def overlaid(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Left and right images `[k, 28, 28]` overlaid, `[k, 28, 28]`."""
+    """Left and right images `[k, 28, 28]` overlaid, `[k, 28, 28]`, as Sener and Koltun (2018) make Multi-MNIST.
+
+    The left image is in the top-left corner of a canvas of 36 × 36 pixels, the right one 6 pixels below and to the
+    right of it; where they overlap the larger value of a pixel counts. The canvas is then resized to 28 × 28 by
+    nearest-neighbour interpolation. Their code also stretches each image to the full range of grey, which we omit:
+    nearly all have it.
+    """
     canvas = np.zeros((len(left), CANVAS, CANVAS), dtype=np.uint8)
     canvas[:, :PIXELS, :PIXELS] = left
     place = canvas[:, OFFSET : OFFSET + PIXELS, OFFSET : OFFSET + PIXELS]
@@ -121,10 +127,7 @@ def overlaid(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def draw(
-    sets: Sequence[Images],
-    count: int,
-    stream: np.random.Generator,
-    lay: Callable[..., np.ndarray] = overlaid,
+    sets: Sequence[Images], count: int, stream: np.random.Generator, lay: Callable[..., np.ndarray] = overlaid
 ) -> tuple[np.ndarray, np.ndarray]:
     """`count` images laid over each other, one of each set, `[count, height, width]`, and their labels `[count, k]`.
 
