@@ -58,7 +58,6 @@ class Format(Bounded):
 
     @property
     def id_bits(self) -> int:
-        """Bits of an option's name."""
         if self.restricted:
             return 1 if self.bits <= 2 else 2
         return 3 if self.bits <= 8 else 4 if self.bits <= 16 else 5
@@ -219,7 +218,6 @@ def _paired(blocks: np.ndarray) -> np.ndarray:
 
 
 def _runs(zero: np.ndarray, each: int, form: Format, option: np.ndarray, bits: np.ndarray, run: np.ndarray) -> None:
-    """Zero blocks become runs, which end with their segment."""
     count = len(zero)
     place = np.arange(count) % each % form.interval
     # The last block of a stream ends its segment too.
@@ -544,7 +542,6 @@ class Reader:
 
     @cached_property
     def _ranks(self) -> np.ndarray:
-        """Number of bits that are set before each byte."""
         found = np.zeros(len(self._bytes) + 1, dtype=np.int64)
         np.cumsum(_ONES[self._bytes], out=found[1:])
         return found

@@ -239,7 +239,6 @@ def _change(values: np.ndarray, base: np.ndarray | None) -> np.ndarray:
 
 
 def _moved(base: np.ndarray | None, change: np.ndarray) -> np.ndarray:
-    """base + change, rounded to float32 once."""
     if base is None:
         return change
     with np.errstate(invalid="ignore", over="ignore"):

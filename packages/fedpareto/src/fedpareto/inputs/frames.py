@@ -14,7 +14,6 @@ from fedpareto.inputs.table import MISSING, NUMBER, VALUE, InputSchema, Marks, n
 
 
 def is_frame(value: Any) -> bool:
-    """True for a table with columns by name, of pandas or polars."""
     return type(value).__module__.partition(".")[0] in ("pandas", "polars") and hasattr(value, "columns")
 
 

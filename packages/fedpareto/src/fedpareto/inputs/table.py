@@ -80,7 +80,6 @@ class Encoded:
 
     @property
     def unseen(self) -> dict[str, int]:
-        """Number of strange rows by column."""
         return {column: int(rows.sum()) for column, rows in self.strange.items()}
 
     def of(self, rows: slice) -> dict[str, int]:
@@ -266,7 +265,6 @@ def number_of(value: Any, column: str, row: int, marks: Marks = PLAIN) -> float:
 
 
 def _written(text: str, decimal: str) -> float:
-    """Number that a text is; ValueError otherwise."""
     if decimal != ".":
         number = as_number(text, decimal)
         if number is not None:

@@ -41,7 +41,6 @@ class DDPGAgent(Agent):
     policy: ActorCritic
 
     def draw(self, steps: int) -> None:
-        """Draw random actions for the beginning, and noise for all actions."""
         shape = (steps, self.environment.actions.size)
         self.at_random = 2 * self.uniform("exploration", shape) - 1
         self.noise = self.learner.noise_std * self.normal("noise", shape)
@@ -63,7 +62,6 @@ class DDPGAgent(Agent):
         }
 
     def explore(self, seen: Tensor) -> Tensor:
-        """Random actions before learning starts, then the actor's; both with noise."""
         at_random, noise = (
             drawn.index_select(1, self.step_number).squeeze(1) for drawn in (self.at_random, self.noise)
         )
@@ -73,7 +71,6 @@ class DDPGAgent(Agent):
         return (torch.where(is_new, at_random, best.float()) + noise).clamp(-1, 1)
 
     def update(self, who: np.ndarray | None) -> None:
-        """Update the critic, then the actor by the new critic, then their targets."""
         seen, after, reward, action, ended = self.sample(who)
         policy = self.policy
         with torch.no_grad():
@@ -86,7 +83,6 @@ class DDPGAgent(Agent):
         self._follow(who)
 
     def _descend(self, prefix: str, loss: Tensor, who: np.ndarray | None) -> None:
-        """One step of Adam on one of the networks."""
         place = self._places[prefix]
         parts = torch.autograd.grad(loss, [leaf for name, leaf in self.leaves.items() if name.startswith(prefix)])
         with torch.no_grad():

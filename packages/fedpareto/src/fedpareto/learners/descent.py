@@ -37,31 +37,20 @@ Make = Callable[[Tensor, Message], Gradient]
 
 
 class Steps(Protocol):
-    """Hyper-parameters of a step."""
+    """Hyper-parameters of a step, as those of `Supervised`."""
 
     @property
-    def lr(self) -> float:
-        """Step size."""
-
+    def lr(self) -> float: ...
     @property
-    def optimiser(self) -> str:
-        """One of sgd, adam and adamw."""
-
+    def optimiser(self) -> str: ...
     @property
-    def momentum(self) -> float:
-        """Momentum of SGD."""
-
+    def momentum(self) -> float: ...
     @property
-    def weight_decay(self) -> float:
-        """An L2 penalty, or decoupled."""
-
+    def weight_decay(self) -> float: ...
     @property
-    def clip_gradient(self) -> float:
-        """The largest norm of a client's gradient."""
-
+    def clip_gradient(self) -> float: ...
     @property
-    def schedule(self) -> Schedule:
-        """Factor of the step size in each round."""
+    def schedule(self) -> Schedule: ...
 
 
 class Descent:

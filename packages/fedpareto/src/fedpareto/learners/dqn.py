@@ -48,7 +48,6 @@ class DQNAgent(Agent):
     policy: ValuePolicy
 
     def draw(self, steps: int) -> None:
-        """Draw when to explore, and which random actions."""
         self.chances = self.uniform("exploration", (steps, 2))
         self.optimiser = FusedAdam(self.model, self.gradient, self.learner.lr, self.first, self.second, self.moves)
         table = self.environment.every_observation()
@@ -91,7 +90,6 @@ class DQNAgent(Agent):
                 self._best_action = self.policy.act(self.leaves, self.table)
 
     def after_playing(self, before: np.ndarray) -> None:
-        """Update the target network where it is due."""
         interval = self.learner.target_update_interval
         due = self.counts // interval > before // interval
         if not due.any():

@@ -44,7 +44,6 @@ class Outline:
 
     @cached_property
     def steps(self) -> int:
-        """Steps of the client that takes the most."""
         return int(self.own_steps.max(initial=0))
 
     @property
@@ -55,7 +54,6 @@ class Outline:
 
     @cached_property
     def longest(self) -> int:
-        """Rows of the largest client."""
         return int(self.counts.max(initial=1))
 
     @cached_property

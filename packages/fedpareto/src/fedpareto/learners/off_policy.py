@@ -64,12 +64,10 @@ class OffPolicy(Learner):
 
     @property
     def turns(self) -> int:
-        """Number of turns of acting and learning in a round."""
         return -(-self.steps // self.train_freq)
 
     @property
     def updates(self) -> int:
-        """Updates of one turn."""
         return self.train_freq if self.gradient_steps < 0 else self.gradient_steps
 
     def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
@@ -138,7 +136,6 @@ class Rows:
 
     @property
     def width(self) -> int:
-        """Numbers in a row."""
         return 2 * self.observation + self.objectives + self.action + 1
 
     def split(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -239,7 +236,6 @@ class Agent:
                 self.update(np.flatnonzero(learning))
 
     def play(self) -> None:
-        """One step of every environment, stored."""
         self.seen.copy_(self.session.observation)
         self._choose()
         after, reward, terminated, _ = self.session.step(self.environment.scaled(self.action))
@@ -248,7 +244,6 @@ class Agent:
         self._store()
 
     def choose(self) -> None:
-        """The actions for the current observations."""
         self.action.copy_(self.explore(self.seen))
 
     def store(self) -> None:
@@ -317,5 +312,4 @@ class Agent:
 
 
 def _stacked(blank: Message, n: int, device: torch.device) -> Message:
-    """State of n clients without any experience."""
     return {name: tensor.to(device).expand(n, *tensor.shape) for name, tensor in blank.items()}

@@ -82,7 +82,6 @@ class Supervised(Learner):
 
     @property
     def schedule(self) -> Schedule:
-        """Factor of the step size in each round."""
         return Schedule(self.lr_schedule, self.lr_period, self.lr_decay, self.lr_warm_up)
 
     def train(self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None) -> Tensor:
@@ -96,7 +95,6 @@ class Supervised(Learner):
     def _train(
         self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None, watched: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """New models, and the mean loss of the last epoch if it is wanted."""
         problem = _supervised(clients)
         readout = problem.readout()
 

@@ -66,7 +66,6 @@ class Graph:
         return found
 
     def among(self, rows: np.ndarray) -> Graph:
-        """Graph of these clients only, in their order."""
         if len(rows) == len(self) and np.array_equal(rows, np.arange(len(self))):
             return self
         place = np.full(len(self), -1)

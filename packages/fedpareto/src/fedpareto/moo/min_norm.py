@@ -66,7 +66,6 @@ def normalised(gram: ArrayLike) -> Array:
 
 
 def as_gram(gram: ArrayLike, what: str) -> Array:
-    """A square matrix of finite numbers."""
     matrix = np.asarray(gram, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise ValueError(f"a Gram matrix is square, not {matrix.shape}")

@@ -32,15 +32,12 @@ class Constant(NamedTuple):
 
 
 class Aim(Protocol):
-    """An objective, as a problem or as a record has it."""
+    """An objective, as a problem or as a record has it: its direction, and its reference value for the hypervolume."""
 
     @property
-    def maximise(self) -> bool:
-        """True where larger is better."""
-
+    def maximise(self) -> bool: ...
     @property
-    def reference(self) -> float:
-        """Reference value for the hypervolume."""
+    def reference(self) -> float: ...
 
 
 def worth(points: np.ndarray, preferences: np.ndarray | None, objectives: Sequence[Aim]) -> float:

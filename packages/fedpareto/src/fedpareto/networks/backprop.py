@@ -48,7 +48,6 @@ class _Layer:
         torch.sum(gradient, dim=1, keepdim=True, dtype=self.of_bias.dtype, out=self.of_bias)
 
     def to_inputs(self, gradient: Tensor) -> Tensor:
-        """The gradient of the inputs, given that of the output."""
         if self.of_input is not None and gradient.shape[-1] == 1:
             return torch.mul(gradient, self.weight.mT, out=self.of_input)
         return _product(gradient, to_the_right(self.weight.mT), self.of_input)
@@ -74,11 +73,9 @@ class _Sparse:
         return cls(connections, model, gradient, whole, torch.empty_like(whole))
 
     def fill(self) -> None:
-        """Fill the whole weight with the model as it is now."""
         self.whole.flatten(1).index_copy_(1, self._places, self.model)
 
     def keep(self) -> None:
-        """Keep the values that there are of the whole gradient."""
         self.gradient.copy_(self.of_whole.flatten(1).index_select(1, self._places))
 
     @property

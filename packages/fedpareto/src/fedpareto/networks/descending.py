@@ -41,14 +41,12 @@ class _Layer:
         return self.output if self.bias is None else self.output.add_(self.bias)
 
     def to_inputs(self, gradient: Tensor) -> Tensor:
-        """The gradient of the inputs, given that of the output."""
         if gradient.shape[-1] == 1:
             return torch.mul(gradient, self.weight.mT, out=self.of_input)
         np.copyto(self.turned.numpy(), self.weight.mT.numpy())  # In half the time of torch's copy.
         return torch.bmm(gradient, self.turned, out=self.of_input)
 
     def descend(self, inputs: Tensor, gradient: Tensor, kept: float, lr: float) -> None:
-        """W ← kept·W − lr·xᵀ·g, and so the bias."""
         if gradient.shape[-1] == 1:  # A column is a third of the speed of a row.
             self.weight.mT.baddbmm_(gradient.mT, inputs, beta=kept, alpha=-lr)
         else:

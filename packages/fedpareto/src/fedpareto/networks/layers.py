@@ -62,7 +62,6 @@ def _check(name: str, layer: nn.Module) -> None:
 
 
 def is_noisy(layer: nn.Module) -> bool:
-    """True if a layer without parameters draws random numbers."""
     return type(layer).forward in DROPOUTS
 
 

@@ -42,7 +42,6 @@ class _StackedLinear(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, bool], output: Tensor) -> None:
-        """Keeps what the gradient needs; ReLU's own is read off its output."""
         ctx.relu = inputs[3]
         ctx.save_for_backward(inputs[0], inputs[1], *([output] if ctx.relu else []))
 

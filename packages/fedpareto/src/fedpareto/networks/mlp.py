@@ -32,7 +32,6 @@ class MLP(Bounded):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Widths of the inputs and of each layer."""
         return self.inputs, *self.hidden, self.outputs
 
     @cached_property

@@ -95,7 +95,6 @@ class Convex(SupervisedProblem, Bounded):
         return torch.zeros(self.dimension)
 
     def losses(self, parameters: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """½‖θ − mean of the rows‖², which has the gradient of the mean of ½‖θ − row‖²."""
         theta = torch.cat([parameters["first.weight"], parameters["second.weight"]], dim=-1)
         weights = batch.mask / batch.mask.sum(-1, keepdim=True).clamp_min(1)
         centres = torch.einsum("nb,nbmd->nmd", weights, batch.columns["centres"])

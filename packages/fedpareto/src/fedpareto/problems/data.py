@@ -101,7 +101,6 @@ class DataSet:
         return [find(self, file) for file in self.files]
 
     def path(self, file: DataFile) -> Path:
-        """The path of one file, downloaded if missing."""
         consent.need_data(self.name)
         return find(self, file) or fetch(self, file)
 
@@ -322,7 +321,6 @@ def _receive(url: str, stream: BinaryIO, progress: Progress) -> None:
 
 @contextmanager
 def _shown(file: DataFile, url: str) -> Iterator[Progress]:
-    """A progress bar on a terminal, a message elsewhere; both on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

@@ -18,6 +18,12 @@ FEWEST = 10
 UNASSIGNED = -1
 
 
+def client_by_client(owner: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray]:
+    """The assigned rows of client 0, of client 1, …, each in their order, and each client's number of rows."""
+    rows = np.flatnonzero(owner != UNASSIGNED)
+    return rows[np.argsort(owner[rows], kind="stable")], np.bincount(owner[rows], minlength=clients)
+
+
 def at_random(count: int, clients: int, stream: np.random.Generator) -> np.ndarray:
     """Rows assigned at random, equally many to each client (or one more)."""
     return stratified(np.zeros(count), clients, stream)

@@ -104,15 +104,13 @@ class Synthetic(FairClassifier):
         return (Output("y", ("0", "1")),)
 
     def data(self, clients: int, seed: int) -> Splits:
-        """Rows drawn and partitioned over the clients."""
         splits = {
-            split: Rows.of(self._partitioned(self._draw(round(share * self.rows), seed, split), clients, seed, split))
+            split: self._partitioned(self._draw(round(share * self.rows), seed, split), clients, seed, split)
             for split, share in SHARES.items()
         }
         return tested_on_all(splits) if self.test == "common" else splits
 
     def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
-        """Coordinates, sensitive attribute and label."""
         splits = self.data(clients, seed)
         own = splits.get(OWN_TEST, splits["test"]).of_client(client)
         columns = (*own["features"].T[:2], own[SENSITIVE].int(), own["label"].int())
@@ -137,19 +135,14 @@ class Synthetic(FairClassifier):
             table["features"] = np.column_stack([table["features"], table["sensitive"]])
         return table
 
-    def _partitioned(
-        self, table: dict[str, np.ndarray], clients: int, seed: int, split: str
-    ) -> list[dict[str, Tensor]]:
+    def _partitioned(self, table: dict[str, np.ndarray], clients: int, seed: int, split: str) -> Rows:
         stream = rng.generator(rng.Address(seed), f"deal {split}")
         owner = partitions.by_class(table["sensitive"], self._shares(clients, seed), stream)
-        parts = []
-        for client in range(clients):
-            rows = np.flatnonzero(owner == client)
-            if not len(rows):
-                advice = "more rows, fewer clients" + (" or a larger alpha" if self.partition == "dirichlet" else "")
-                raise UserError(f"client {client} would get no row of '{split}'; use {advice}")
-            parts.append({name: torch.as_tensor(column[rows]).float() for name, column in table.items()})
-        return parts
+        order, counts = partitions.client_by_client(owner, clients)
+        if not counts.all():
+            advice = "more rows, fewer clients" + (" or a larger alpha" if self.partition == "dirichlet" else "")
+            raise UserError(f"client {counts.argmin()} would get no row of '{split}'; use {advice}")
+        return Rows.end_to_end({name: torch.as_tensor(column[order]).float() for name, column in table.items()}, counts)
 
     def _shares(self, clients: int, seed: int) -> np.ndarray:
         """The clients' shares in the two sensitive groups, `[2, n]`; the same for training and test rows."""

@@ -76,7 +76,6 @@ class Connections:
 
 
 def filled(tensors: Mapping[str, Tensor], connections: tuple[Connections, ...]) -> Mapping[str, Tensor]:
-    """Tensors by name with whole weights, as networks compute with them."""
     if not connections:
         return tensors
     whole = {one.name: one.filled(tensors[one.name]) for one in connections if one.name in tensors}

@@ -179,7 +179,6 @@ class Layout:
 
     @cached_property
     def dense(self) -> Layout:
-        """Layout of the same network with all connections."""
         shapes = dict(zip(self.names, self.shapes, strict=True)) | {one.name: one.shape for one in self.connections}
         return replace(self, shapes=tuple(shapes.values()), connections=())
 
@@ -213,5 +212,4 @@ class Layout:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Layout as it is written next to saved models."""
         return {name: list(shape) for name, shape in zip(self.names, self.shapes, strict=True)}

@@ -59,7 +59,6 @@ class Recordings:
         return found
 
     def are_made(self, device: torch.device) -> bool:
-        """True if something is to be recorded there."""
         return self.when == "always" or (self.when == "pays" and device.type == "cuda")
 
     def noted(self, key: Hashable, positions: np.ndarray, make: Callable[[], T]) -> T:
@@ -133,7 +132,6 @@ class Replayed:
         return True
 
     def release(self) -> None:
-        """Release the recording, at a time when none is being made."""
         self.graph = None
 
     def _aside(self) -> None:

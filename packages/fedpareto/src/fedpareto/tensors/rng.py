@@ -242,7 +242,6 @@ def _philox_of_tensors(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tupl
 
 
 def _halves(words: Tensor) -> tuple[Tensor, Tensor]:
-    """The lower and the upper 32 bits of each word, where they lie."""
     lower, upper = words.view(torch.int32).view(*words.shape, 2).unbind(-1)
     return lower, upper
 
@@ -287,7 +286,7 @@ def generators(addresses: Sequence[Address], purpose: str) -> Iterator[np.random
     return (generator(address, purpose) for address in addresses)
 
 
-def torch_generator(address: Address, purpose: str, device: str = "cpu") -> torch.Generator:
+def torch_generator(address: Address, purpose: str) -> torch.Generator:
     """The address as a torch generator, for initialising models."""
     seed = int(generator(address, purpose).integers(0, 2**63))
-    return torch.Generator(device=device).manual_seed(seed)
+    return torch.Generator().manual_seed(seed)

@@ -81,7 +81,6 @@ class Rows:
 
     @classmethod
     def of(cls, clients: Sequence[Mapping[str, Tensor]]) -> Rows:
-        """Rows from one table per client."""
         names = list(clients[0])
         counts = [len(client[names[0]]) for client in clients]
         columns = {name: torch.cat([client[name] for client in clients]) for name in names}
@@ -128,7 +127,6 @@ class Rows:
         return Batch(taken, mask, counted=shares)
 
     def digest(self) -> str:
-        """Digest of everything that the clients hold, and who holds what."""
         found = blake2b(digest_size=DIGEST_BYTES)
         for name, column in sorted(self.columns.items()):
             found.update(f"{name} {column.dtype} {tuple(column.shape)} ".encode())

@@ -211,7 +211,6 @@ class OwnTable(Fairness):
         return Reading(self.encoding, self.decimal, tuple(listed(self.missing)), **columns)
 
     def read(self) -> reading.Table:
-        """The table as read from its file, with what was recognised."""
         self._need_source()
         return self._source.read(self._reading)
 

@@ -49,7 +49,6 @@ class Reading:
 
     @property
     def gaps(self) -> frozenset[str]:
-        """All texts that mean a missing value."""
         return MISSING_TEXTS | frozenset(self.missing)
 
 
@@ -182,13 +181,11 @@ class Column:
 
     @property
     def mixed(self) -> Mixed | None:
-        """The texts in a column of numbers."""
         if any(self.is_text) or not self.strange or self.as_numbers:
             return None
         return Mixed(self.numbers, dict(self.strange.most_common(50)), self.strange.total())
 
     def settled(self) -> Any:
-        """The whole column: a category, or numbers."""
         import pandas
 
         if any(self.is_text):

@@ -372,7 +372,6 @@ def _of_clients(
 
 
 def _more_to_do(problem: OwnTable, table: Table, known: Sequence[str]) -> list[str]:
-    """Further columns that a run would refuse, one after the other."""
     dropped = problem.dropped
     found = [
         mixed.question(name, table.source)
@@ -439,7 +438,6 @@ def _lacking(attributes: Mapping[str, Groups]) -> Iterator[str]:
 
 
 def _few_rows(test_rows: Sequence[int], is_common: bool) -> Iterator[str]:
-    """Warnings that results are mostly noise."""
     few, total = sum(count < FEWEST_ROWS for count in test_rows), sum(test_rows)
     if is_common and 0 < total < FEWEST_ROWS:
         yield f"there are only {total} test rows in all: results are mostly noise; a larger share may help: split=…"

@@ -155,7 +155,6 @@ class Fitted:
 
 
 def too_many(name: str, values: Collection[str], source: str) -> str:
-    """The message about a text column that is not a category."""
     without = f"leave it out: --set drop={quoted(str(name))}"
     if are_dates(values):
         return f"the column '{name}' of {source} holds dates; {without} (or write a number for each)"
@@ -163,7 +162,6 @@ def too_many(name: str, values: Collection[str], source: str) -> str:
 
 
 def _name(origin: Input) -> str:
-    """The name of an input in a message: "age", "age is missing", "sex=Male"."""
     ending = {NUMBER: "", MISSING: " is missing", VALUE: f"={origin.value}"}
     return origin.column + ending[origin.kind]
 

@@ -71,7 +71,6 @@ def gap_slopes(notion: str, decisions: Tensor, batch: Batch, sensitive: str = SE
 
 
 def hard_decisions(logits: Tensor) -> Tensor:
-    """1 where the predicted probability exceeds ½."""
     return (logits > 0).to(logits.dtype)
 
 

@@ -42,7 +42,6 @@ class Goal:
 
 
 def sensitive_column(attribute: str) -> str:
-    """The column of a batch with each row's group by that attribute."""
     return f"{SENSITIVE}:{attribute}" if attribute else SENSITIVE
 
 

@@ -30,6 +30,7 @@ from fedpareto.problems.fairness.gaps import CONDITIONS, members
 from fedpareto.problems.fairness.goals import Criteria, Goal, listed
 from fedpareto.problems.fairness.partitions import Partition, silos
 from fedpareto.problems.fairness.tables import UNKNOWN, Groups, LabelledTable
+from fedpareto.problems.partitions import UNASSIGNED
 from fedpareto.tensors import rng
 from fedpareto.tensors.rows import Batch, Rows, Splits, tested_on_all
 
@@ -128,7 +129,6 @@ class Fairness(FairClassifier):
 
     @property
     def dropped(self) -> list[str]:
-        """Columns that no model sees."""
         return self._listed(self.drop)
 
     @cached_property
@@ -191,7 +191,6 @@ class Fairness(FairClassifier):
         return len(self.all_groups[attribute].names)
 
     def groups(self, batch: Batch) -> Tensor:
-        """Each row's group by the attribute of the first goal that compares groups."""
         return batch.columns[self._compared.column]
 
     # -- the model -------------------------------------------------------------------------------------------------
@@ -292,7 +291,7 @@ class Fairness(FairClassifier):
         encode = self._encoding(part == 0)
         splits = {}
         for index, name in enumerate(self._parts):
-            order, counts = self._rows_of(owner, part == index, clients)
+            order, counts = partitions.client_by_client(np.where(part == index, owner, UNASSIGNED), clients)
             splits[name] = Rows.end_to_end({**encode(order), **self._facts(order)}, counts)
             # The rows of all clients are checked once, as one client's.
             is_common = name == "test" and self.test == "common"
@@ -304,7 +303,8 @@ class Fairness(FairClassifier):
     def held_out(self, clients: int, seed: int) -> Rows:
         """Label and groups of each client's own test rows, without anything that a model reads."""
         owner, part = self._partitioned(clients, seed)
-        order, counts = self._rows_of(owner, part == len(self._parts) - 1, clients)
+        own = np.where(part == len(self._parts) - 1, owner, UNASSIGNED)
+        order, counts = partitions.client_by_client(own, clients)
         return Rows.end_to_end(self._facts(order), counts)
 
     def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
@@ -316,14 +316,7 @@ class Fairness(FairClassifier):
     def _parts(self) -> list[str]:
         return [name for name, share in zip(PARTS, self.split, strict=True) if share]
 
-    def _rows_of(self, owner: np.ndarray, mine: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """The positions of the rows where `mine` is true, client by client, and each client's number."""
-        places = np.flatnonzero(mine)
-        order = places[np.argsort(owner[places], kind="stable")]
-        return order, np.bincount(owner[places], minlength=clients)
-
     def _facts(self, rows: np.ndarray) -> dict[str, Tensor]:
-        """Label and groups of the rows at these positions."""
         facts = {"label": torch.from_numpy(self._table.label[rows])}
         for attribute, groups in self.all_groups.items():
             facts[goals.sensitive_column(attribute)] = torch.from_numpy(groups.codes[rows].astype(np.float32))
@@ -362,7 +355,6 @@ class Fairness(FairClassifier):
                 )
 
     def _lacking(self, goal: Goal, batch: Batch) -> str:
-        """The group, and label, of which a client has no row."""
         names = self.all_groups[goal.attribute].names
         for label in CONDITIONS[goal.kind]:
             counts = members(batch, label, goal.column, len(names)).sum(-1)[0].tolist()
@@ -387,7 +379,6 @@ class Fairness(FairClassifier):
 
 
 def _one_by_one(rows: Rows) -> Iterator[tuple[int, Batch]]:
-    """Each client's rows as a stack of one."""
     for client in range(len(rows.counts)):
         columns = {name: column.unsqueeze(0) for name, column in rows.of_client(client).items()}
         yield client, Batch(columns, torch.ones_like(columns["label"]))

@@ -45,12 +45,10 @@ class Table:
     def require(self, name: str) -> str:
         """The column of that name, ignoring surrounding spaces; UnknownName if there is none."""
         columns = [str(column) for column in self.frame.columns]
-        if name in columns:
-            return name
-        plain = " ".join(name.split())
-        if plain in columns:
-            return plain
-        raise self._unknown(name, columns)
+        plain = name if name in columns else " ".join(name.split())
+        if plain not in columns:
+            raise self._unknown(name, columns)
+        return plain
 
     def _unknown(self, name: str, columns: list[str]) -> UserError:
         unknown = UnknownName(f"column of {self.source}", name, columns)
@@ -174,7 +172,6 @@ def _pieces(path: Path, found: dialect.Dialect, how: Reading, only: Sequence[int
 
 
 def _ragged(problem: Exception, found: dialect.Dialect) -> str:
-    """Explain what is wrong with a line."""
     counted = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(problem))
     name = dialect.SEPARATOR_NAMES[found.separator]
     if counted:
@@ -206,7 +203,6 @@ def _read_parquet(path: Path, how: Reading) -> Table:
 
 
 def of_frame(frame: DataFrame, source: str, how: Reading | None = None) -> Table:
-    """A table that pandas has already."""
     how = how or Reading()
     names = dialect.distinct(str(name) for name in frame.columns)
     _check_names(how, names, source)
@@ -227,7 +223,6 @@ def of_frame(frame: DataFrame, source: str, how: Reading | None = None) -> Table
 
 
 def of_frames(frames: Iterator[DataFrame], source: str, how: Reading | None = None) -> Table:
-    """A table that comes in pieces, from a database."""
     import pandas
 
     # Each piece is made compact before the next one is read.

@@ -135,7 +135,6 @@ class TableSchema:
             return schema
 
     def _check(self) -> None:
-        """Raises ValueError where the parts do not fit together."""
         for column in self.columns:
             if column.kind not in (NUMBER, CATEGORY):
                 raise ValueError(f"the kind of the column '{column.name}' is neither {NUMBER} nor {CATEGORY}")
@@ -247,7 +246,6 @@ class TableSchema:
         return Groups(chosen.groups, chosen.codes(table))
 
     def inputs(self) -> InputSchema:
-        """Encoding of rows as the model's inputs, without a table."""
         return InputSchema(tuple(entry for column in self.columns for entry in column.inputs()))
 
     def encode(self, frame: DataFrame) -> np.ndarray:
@@ -293,7 +291,6 @@ def _column(series: Series[Any], name: str, source: str) -> Column:
 
 
 def _numbers(series: Series[Any]) -> np.ndarray:
-    """A column as numbers, NaN where there is none."""
     import pandas
 
     numbers = pandas.to_numeric(_plain(series), errors="coerce").to_numpy(dtype=float, na_value=np.nan)

@@ -55,7 +55,6 @@ class Silo(Fairness):
 
     @property
     def _source(self) -> Source:
-        """Source of the party's rows; empty at the server."""
         return Source(self.file, self.sql, self.query)
 
     @cached_property

@@ -213,7 +213,6 @@ def must_read_only(query: str) -> None:
 
 
 def rows(given: str, query: str) -> Iterator[DataFrame]:
-    """A query's rows, piece by piece."""
     import pandas
 
     try:
@@ -265,7 +264,6 @@ def _permit(action: int, what: str | None, *_: str | None) -> int:
 
 
 def _seconds(url: URL) -> float:
-    """Seconds to wait for a locked database."""
     try:
         return float(str(url.query.get("timeout", "5")))
     except ValueError:

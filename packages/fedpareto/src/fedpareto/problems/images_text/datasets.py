@@ -55,7 +55,6 @@ class CifarSet(DataSet):
 
     @kept_until_changed
     def examples(self) -> Examples:
-        """All images, training ones first."""
         path = str(self.path(self.files[0]))
         parts: dict[str, list[np.ndarray]] = {"train": [], "test": []}
         for member, content in _members(self.contents()[0], path):
@@ -151,7 +150,6 @@ class WriterSet(DataSet):
 
     @kept_until_changed
     def examples(self) -> Examples:
-        """MNIST by writer."""
         digits = grey_images(MNIST)
         return replace(digits, origins=np.unique(self.writers()[1], return_inverse=True)[1])
 

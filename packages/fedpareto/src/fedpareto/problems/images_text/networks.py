@@ -50,7 +50,6 @@ class SparseNetwork:
 
     @cached_property
     def layout(self) -> Layout:
-        """Layout of the network, without what is not connected."""
         return self.network.layout.sparse(self.sparsity)
 
     def initial(self, seed: int) -> Tensor:
@@ -128,36 +127,21 @@ class ImageNetwork:
 
 
 def scaled(inputs: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-    """Pixels from 0 to 255 as numbers from −1 to 1 of the parameters' type."""
     dtype = next(iter(parameters.values())).dtype
     return inputs.to(dtype).div_(127.5).sub_(1)
 
 
 @dataclass(frozen=True)
-class FlatNetwork:
+class FlatNetwork(MLP):
     """An MLP, or without hidden layers logistic regression, on the flattened input."""
 
-    inputs: int
-    hidden: tuple[int, ...]
-    classes: int
     pixels: bool = False
     """True if inputs are pixels, which become numbers from −1 to 1."""
-
-    @cached_property
-    def model(self) -> MLP:
-        return MLP(self.inputs, self.hidden, self.classes)
-
-    @property
-    def layout(self) -> Layout:
-        return self.model.layout
-
-    def initial(self, seed: int) -> Tensor:
-        return self.model.initial(seed)
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:
         dtype = next(iter(parameters.values())).dtype
         numbers = scaled(inputs, parameters) if self.pixels else inputs.to(dtype)
-        return self.model(parameters, numbers.flatten(2))
+        return super().__call__(parameters, numbers.flatten(2))
 
 
 # -- texts ---------------------------------------------------------------------------------------------------------
@@ -187,7 +171,6 @@ class TextCNN:
         return Layout.of(shapes, hidden=[hidden])
 
     def initial(self, seed: int) -> Tensor:
-        """PyTorch's own initialisation of such layers."""
         return _initial(self.layout, {}, seed)
 
     def __call__(self, parameters: Mapping[str, Tensor], inputs: Tensor, training: Training | None = None) -> Tensor:

@@ -173,23 +173,19 @@ class ClassificationProblem(SparseProblem):
         return self.shards // self.shards_per_client if self.partition == "shards" else self.usual_clients
 
     def data(self, clients: int, seed: int) -> Splits:
-        """Rows partitioned over the clients, and each client's rows into its splits."""
         examples = self._read()
         owner = self._owners(examples, clients, seed)
         part = self._parts(examples, owner, seed)
         columns = {"input": torch.from_numpy(examples.inputs), "label": torch.from_numpy(examples.labels)}
         splits = {}
         for index, name in enumerate(self._shares):
-            mine = np.flatnonzero((part == index) & (owner != UNASSIGNED))
-            order = torch.as_tensor(mine[np.argsort(owner[mine], kind="stable")])
-            counts = np.bincount(owner[mine], minlength=clients)
+            order, counts = partitions.client_by_client(np.where(part == index, owner, UNASSIGNED), clients)
             if not counts.all():
                 raise UserError(
                     f"client {counts.argmin()} has no row in '{name}'; take fewer clients, more rows or a larger alpha"
                 )
-            splits[name] = Rows.end_to_end(
-                {key: table.index_select(0, order) for key, table in columns.items()}, counts
-            )
+            taken = {key: table.index_select(0, torch.as_tensor(order)) for key, table in columns.items()}
+            splits[name] = Rows.end_to_end(taken, counts)
         return splits
 
     @property
@@ -260,7 +256,6 @@ class ClassificationProblem(SparseProblem):
         return np.sort(np.concatenate(chosen))
 
     def _partitioned(self, labels: np.ndarray, clients: int, stream: np.random.Generator) -> np.ndarray:
-        """An owner for each row by its label."""
         if len(labels) < len(self._shares) * clients:
             raise UserError(
                 f"{clients} clients need at least {len(self._shares) * clients} rows; there are {len(labels)}"

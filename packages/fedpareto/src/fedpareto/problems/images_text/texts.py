@@ -102,7 +102,6 @@ def people(adult: TableSet) -> Examples:
 
 
 def _people_schema() -> tuple[InputSchema, Output]:
-    """Encoding of a row of Adult as AFL reads it, and the label."""
     # A column's name is that of the table, and after a "_" the value; no name of the table has one in it.
     inputs = (column.partition("_") for column in _dummies())
     return InputSchema(tuple(Input(name, VALUE, value=value) for name, _, value in inputs)), ADULT.table().output

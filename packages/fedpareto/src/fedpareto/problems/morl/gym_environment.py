@@ -58,7 +58,6 @@ class GymEnvironment(Environment):
         return cls(id, size, actions, objectives, steps, tuple(facts["lowest"]))
 
     def check(self) -> None:
-        """Raises a UserError if it cannot be run here."""
         found = self.of(self.id, self.horizon)
         if found != self:
             raise UserError(
@@ -177,7 +176,6 @@ def _facts(id: str, horizon: int) -> dict[str, Any]:
 
 
 def _needed(package: str) -> str:
-    """Name of a missing package, and how to install it."""
     if package == "Box2D" and (platform.machine() == "aarch64" or sys.version_info >= (3, 14)):  # As in pyproject.toml.
         how = "with a C++ compiler, pip install setuptools swig, then pip install --no-build-isolation box2d-py==2.3.8"
         return f"Box2D, which is not installed and has no wheel for this machine: {how}"

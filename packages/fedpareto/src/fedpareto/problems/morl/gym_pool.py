@@ -62,7 +62,6 @@ class Worker:
         self._fill(into.cast("B"))
 
     def text(self) -> str:
-        """An answer that begins with its length."""
         length = bytearray(LENGTH.size)
         self._fill(memoryview(length))
         content = bytearray(*LENGTH.unpack(length))

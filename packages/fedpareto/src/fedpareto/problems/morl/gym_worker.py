@@ -61,7 +61,6 @@ def episode_seed(origin: int, episode: int) -> int:
 
 
 def library() -> ModuleType:
-    """Gymnasium, with the environments of mo-gymnasium."""
     import gymnasium
     import mo_gymnasium  # noqa: F401 (it registers them)
 
@@ -149,7 +148,6 @@ class Copy:
 
     @property
     def action_type(self) -> np.dtype[Any]:
-        """The format of an action: a whole number, or a row of numbers."""
         if self._first is not None:
             return np.dtype(np.int64)
         return np.dtype((np.float32, (int(np.prod(self._shape)),)))
@@ -160,7 +158,6 @@ class Copy:
         return self.origin, self.episode, bytes(self.done)
 
     def go_to(self, origin: int, episode: int, actions: np.ndarray) -> None:
-        """Replays the episode from its beginning, which leads to the same state."""
         self._begin(origin, episode)
         for action in actions:
             self._act(action)

@@ -41,12 +41,10 @@ class MORLProblem(ReinforcementProblem, Bounded):
 
     @property
     def title(self) -> str:
-        """Name of the environment in messages."""
         return self.name
 
     @cached_property
     def policy(self) -> Policy:
-        """A value network, or an actor with its critic."""
         environment = self.environment
         seen, count = environment.observation_size, environment.actions.count
         if self.is_discrete:

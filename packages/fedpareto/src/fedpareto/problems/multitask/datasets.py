@@ -39,7 +39,6 @@ class ImageSet(DataSet):
 
     @kept_until_changed
     def images(self, part: str) -> Images:
-        """All images of "train" or "test"."""
         first = PARTS[part][0]
         paths = {file: self.path(file) for file in self.files[first : first + 2]}
         return Images(*(parse_idx(verified(file, path), str(path)) for file, path in paths.items()))
@@ -63,7 +62,6 @@ def _files(checksums: tuple[str, ...], *origins: str) -> tuple[DataFile, ...]:
 
 
 def _published(*labels: int) -> dict[str, int]:
-    """Counts of both splits, and of each class."""
     counts = {f"{part} images": count for part, (_, count) in PARTS.items()}
     return counts | {f"label {label}": count for label, count in enumerate(labels)}
 

@@ -63,7 +63,6 @@ class DigitPairs(Overlaid):
 
     @cached_property
     def model(self) -> Heads:
-        """An MLP with a head for each digit."""
         places = PLACES[self.digits]
         return Heads(_side(places), (), self.hidden, (), CLASSES, tasks=tuple(places), sparsity=self._connected)
 
@@ -77,7 +76,6 @@ class DigitPairs(Overlaid):
         return tested_on_all({part: self._drawn(part, count, clients, seed) for part, count in counts.items()})
 
     def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
-        """Labels of each image, and the image."""
         splits = self.data(clients, seed)
         own = splits.get(OWN_TEST, splits["test"]).of_client(client)
         names = (*self.model.tasks, "image")

@@ -48,7 +48,6 @@ class Heads(Bounded):
 
     @cached_property
     def layers(self) -> dict[str, tuple[int, int]]:
-        """Inputs and outputs of every layer by name."""
         found = {}
         depths = (1, *self.channels)
         for i, (depth, channels) in enumerate(pairwise(depths)):
