@@ -127,7 +127,7 @@ def kept_until_changed(method: Callable[Concatenate[D, P], T]) -> Callable[Conca
     results: dict[Hashable, Any] = {}
 
     @wraps(method)
-    def call(dataset: D, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(dataset: D, /, *args: P.args, **kwargs: P.kwargs) -> T:
         key = dataset.name, dataset.stamps(), *args, *kwargs.items()
         if key not in results:
             results[key] = method(dataset, *args, **kwargs)

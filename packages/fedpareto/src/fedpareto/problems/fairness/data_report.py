@@ -151,6 +151,8 @@ def repeats(table: LabelledTable, name: str) -> bool:
     return bool(right >= TELLING and most < TELLING - 0.01)
 
 
+# -- the report ----------------------------------------------------------------------------------------------------
+
 FEWEST_OF_GROUP = 50
 """A group with fewer rows than this has hardly any in a client's test split."""
 RARE = 0.05
