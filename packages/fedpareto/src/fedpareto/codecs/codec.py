@@ -15,6 +15,7 @@ import numpy as np
 
 from fedpareto.codecs import lossless, numbers, sparse
 from fedpareto.codecs.errors import CodecError
+from fedpareto.codecs.lossless import Coder
 from fedpareto.config.errors import UnknownName, UserError
 
 TYPES = ("float32", "float16", "bfloat16", "int8", "int4")
@@ -146,7 +147,7 @@ class Codec:
         return self._coder.sizes(self._numbers(_halves(change, self.type)), self._bits)
 
     @property
-    def _coder(self) -> lossless.Coder:
+    def _coder(self) -> Coder:
         return lossless.coder(self.coder)
 
     @property

@@ -52,8 +52,10 @@ class GymEnvironment(Environment):
         facts = _facts(id, horizon)
         if not facts["horizon"]:
             raise UserError(f"{id} sets no limit to an episode; say after how many steps it ends, as in horizon: 200")
-        kind = facts["actions"]
-        actions = Actions(**{name: tuple(value) if isinstance(value, list) else value for name, value in kind.items()})
+        bounds: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in facts["actions"].items()
+        }
+        actions = Actions(**bounds)
         size, objectives, steps = facts["observation_size"], facts["objectives"], facts["horizon"]
         return cls(id, size, actions, objectives, steps, tuple(facts["lowest"]))
 
