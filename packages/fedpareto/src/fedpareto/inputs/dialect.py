@@ -13,6 +13,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
@@ -140,7 +141,7 @@ def recognised(path: Path | Sent, encoding: str = "", decimal: str = "") -> Dial
     separator = _separator(lines)
     if separator != ",":
         notes.append(f"fields are separated by {SEPARATOR_NAMES[separator]}")
-    records = _records(lines, separator)
+    records, ends = _records(lines, separator)
     if not records:
         raise UserError(f"{path} is empty: no line of it has a field with something in it")
     names, above, more = _header(records)
@@ -148,15 +149,13 @@ def recognised(path: Path | Sent, encoding: str = "", decimal: str = "") -> Dial
         raise UserError(f"{path} has {len(names):,} columns; {limits.COLUMNS:,} are read at most")
     notes += more
     body = records[above + 1 :]
-    # A record may span several lines, so lines are counted by parsing those above the rows again.
-    skipped = _lines_of(lines, separator, above + 1)
     mark = decimal or _decimal(body, separator)
     if mark == "," and not decimal:
         notes.append("numbers have a decimal comma (otherwise: decimal=.)")
     looks_like_row = _looks_like_row(records[above], body)
     if looks_like_row:
         notes.append("the first line looks like a row, not like names; if so, add a line with names above it")
-    return Dialect(found, separator, mark, names, skipped, tuple(notes), looks_like_row)
+    return Dialect(found, separator, mark, names, ends[above], tuple(notes), looks_like_row)
 
 
 def _checked_encoding(encoding: str, path: Path | Sent) -> str:
@@ -200,27 +199,29 @@ def _encoding(path: Path | Sent) -> str:
 # -- separator and header ------------------------------------------------------------------------------------------
 
 
-def _records(lines: Sequence[str], separator: str) -> list[list[str]]:
-    """The fields of the first lines, without surrounding spaces; empty lines are left out."""
-    if separator == BLANKS:
-        return [line.split() for line in lines if line.strip()][:MOST_RECORDS]
-    found = []
-    try:
-        for record in csv.reader(lines, delimiter=separator, skipinitialspace=True):
+def _records(lines: Sequence[str], separator: str) -> tuple[list[list[str]], list[int]]:
+    """The fields of the first records, without surrounding spaces, and the number of the line in which each ends.
+
+    Empty lines are left out.
+    """
+    found: list[list[str]] = []
+    ends = []
+    rows = csv.reader(lines, delimiter=separator, skipinitialspace=True) if separator != BLANKS else None
+    with suppress(csv.Error):  # What was read until then is enough; the parser of the whole file will report the error.
+        for number, record in enumerate(map(str.split, lines) if rows is None else rows, start=1):
             if any(field.strip() for field in record) or len(record) > 1:
                 found.append([field.strip() for field in record])
+                ends.append(number if rows is None else rows.line_num)
             if len(found) == MOST_RECORDS:
                 break
-    except csv.Error:
-        pass  # What was read until then is enough; the parser of the whole file will report the error.
-    return found
+    return found, ends
 
 
 def _separator(lines: Sequence[str]) -> str:
     """Separator by which most lines have the same number of fields, and then most fields."""
     scores = {}
     for separator in (*SEPARATORS, BLANKS):
-        counts = Counter(len(record) for record in _records(lines, separator))
+        counts = Counter(map(len, _records(lines, separator)[0]))
         fields, lines_with = max(counts.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
         share = lines_with / max(sum(counts.values()), 1)
         scores[separator] = (share >= AGREE and fields > 1, round(share, 1) if fields > 1 else 0, fields)
@@ -262,24 +263,6 @@ def distinct(names: Iterable[str]) -> list[str]:
         seen[name] += 1
         found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return found
-
-
-def _lines_of(lines: Sequence[str], separator: str, count: int) -> int:
-    """Number of lines that the first `count` records take, empty ones among them included."""
-    taken = 0
-    if separator == BLANKS:
-        for number, line in enumerate(lines, start=1):
-            taken += bool(line.strip())
-            if taken == count:
-                return number
-        return len(lines)
-    reader = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-    for record in reader:
-        if any(field.strip() for field in record) or len(record) > 1:
-            taken += 1
-        if taken == count:
-            break
-    return reader.line_num
 
 
 def _looks_like_row(header: Sequence[str], body: Sequence[Sequence[str]]) -> bool:

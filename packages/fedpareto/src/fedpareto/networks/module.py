@@ -267,7 +267,7 @@ def _through(layers: Sequence[tuple[str, nn.Module]], parameters: Mapping[str, T
             own, rows = {part: _channels_last(tensor) for part, tensor in own.items()}, _channels_last(rows)
         else:
             rows = rows.contiguous()
-        rows = _call(layer, own, rows)
+        rows = torch.func.functional_call(layer, own, (rows,))
     return rows.contiguous()
 
 
@@ -282,11 +282,6 @@ def _pooled_first(layers: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn
         if isinstance(first, nn.ReLU) and isinstance(second, nn.MaxPool2d):
             ordered[i], ordered[i + 1] = ordered[i + 1], ordered[i]
     return ordered
-
-
-def _call(layer: nn.Module, parameters: dict[str, Tensor], rows: Tensor) -> Tensor:
-    result: Tensor = torch.func.functional_call(layer, parameters, (rows,))
-    return result
 
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -200,12 +200,6 @@ class Played:
     at_work: Sequence[tuple[Copy, np.ndarray, int]]
     """Active copies: the copy, its row of `answer`, and its number."""
 
-    @classmethod
-    def of(cls, copies: Sequence[Copy]) -> Played:
-        width = 2 * copies[0].seen + copies[0].earned + 2
-        answer = np.zeros((len(copies), width), dtype=np.float32)
-        return cls(copies, answer, [(copy, answer[number], number) for number, copy in enumerate(copies)])
-
 
 @dataclass
 class Worker:
@@ -250,8 +244,9 @@ class Worker:
         actions = np.frombuffer(content[places.nbytes :], idle[0].action_type)
         so_far = np.split(actions, places[:-1, 2].cumsum())
         copies = self._placed(key, places, so_far)
-        played = Played.of(copies)
-        self.sessions[session] = key, played
+        answer = np.zeros((count, 2 * copies[0].seen + copies[0].earned + 2), dtype=np.float32)
+        at_work = [(copy, answer[number], number) for number, copy in enumerate(copies)]
+        self.sessions[session] = key, Played(copies, answer, at_work)
         seen = np.empty((count, copies[0].seen), dtype=np.float32)
         for row, copy in zip(seen, copies, strict=True):
             copy.observe(row)
