@@ -65,7 +65,7 @@ class Synthetic(FairClassifier):
     server_rows: Whole = 0
     """Rows that the server draws for itself, for algorithms that evaluate models at the server."""
     sees_group: bool = False
-    """Use of the sensitive attribute as an input of the classifier too, as in PraFFL's experiments."""
+    """Give the classifier the sensitive attribute too, as in PraFFL's experiments."""
     relaxation: Literal["tanh", "tanh-halved", "tanh-masked", "covariance"] = "tanh"
     """Relaxation that turns a gap into a loss: see the fairness problems."""
     regularisation: float = 0.1

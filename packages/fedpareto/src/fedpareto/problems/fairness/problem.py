@@ -81,7 +81,7 @@ class Fairness(FairClassifier):
     regularisation: NotNegative = 0.1
     """Share of cross entropy added to a fairness loss so that it can start to learn (eq. A.1 of the thesis)."""
     normalise: bool = False
-    """Division of each loss by its value for the initial model on the client's own training rows (A.3.5). An
+    """Divide each loss by its value for the initial model on the client's own training rows (A.3.5). An
     untrained model is fair, so this favours fairness."""
     unmeasured: Literal["refuse", "worst"] = "refuse"
     """Treatment of a client that lacks a group, where a goal cannot be measured: refuse to begin, or report the

@@ -27,7 +27,7 @@ class MORLProblem(ReinforcementProblem, Bounded):
     episodes: Count = 10
     """Number of episodes over which a policy is evaluated; 1 if deterministic."""
     discount: PositiveShare = 0.98
-    """γ, of the discounted return and of the learner."""
+    """Discount factor γ, of the return and of the learner."""
 
     @property
     def is_discrete(self) -> bool:
