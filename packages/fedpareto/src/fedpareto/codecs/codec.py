@@ -52,7 +52,7 @@ class Codec:
         if match["share"] is not None and kind.startswith("top"):
             percent, kind, delta = float(kind[3:] + match["share"][:-1]), "top", True
             if not 0 < percent <= 100:
-                raise UserError(f"codec {text}: {percent:g}% of the entries; above 0 and at most 100 are possible")
+                raise UserError(f"codec {text}: the percentage is {percent:g}; it is above 0 and at most 100")
         elif kind not in TYPES or match["share"] is not None:
             raise _unknown(text)
         coder = match["coder"] or default_coder(kind, delta)
