@@ -19,6 +19,7 @@ from fedpareto.config.errors import UserError
 from fedpareto.config.interrupts import Stopped
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.runs import logged
+from fedpareto.runs.callbacks import Ending
 from fedpareto.runs.log_mlflow import MLflow
 from fedpareto.runs.log_tensorboard import TensorBoard
 from fedpareto.runs.loop import Experiment
@@ -257,7 +258,7 @@ class Fragile(logged.Log):
 
     def flush(self) -> None: ...
 
-    def end(self, how: logged.Ending) -> None:
+    def end(self, how: Ending) -> None:
         raise AssertionError("it was to be left alone")
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
+from fedpareto.contract.algorithm import State
+from fedpareto.contract.engine import Engine
 from fedpareto.contract.messages import Replies
+from fedpareto.record.recording import Recorder
 from fedpareto.runs.progress import Progress
+from fedpareto.runs.result import Result
 from fedpareto.spec.spec import Spec
-
-if TYPE_CHECKING:
-    from fedpareto.runs.loop import Experiment
-    from fedpareto.runs.result import Result
 
 log = logging.getLogger("fedpareto.run")
 
@@ -39,10 +39,22 @@ class Callback:
         """Nothing more will come; with the result of a run that `finished`."""
 
 
+class Followed(Protocol):
+    """What a run shows of itself."""
+
+    spec: Spec
+    engine: Engine
+    states: list[State]
+    recorder: Recorder
+
+    @property
+    def round(self) -> int: ...
+
+
 class Run:
     """A run as a callback sees it."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Followed) -> None:
         self._experiment = experiment
         self.progress: Progress | None = None
         """The last round that is over, with the means of objectives; None before."""
@@ -82,7 +94,7 @@ class Run:
 class Callbacks:
     """Those of a run. One that fails is left alone from then on."""
 
-    def __init__(self, callbacks: Sequence[Callback], experiment: Experiment) -> None:
+    def __init__(self, callbacks: Sequence[Callback], experiment: Followed) -> None:
         self._those = list(callbacks)
         self._run = Run(experiment)
 

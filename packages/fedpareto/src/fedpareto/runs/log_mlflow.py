@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from fedpareto.config.errors import UserError
 from fedpareto.config.files import json_text, read_object, write_atomically
-from fedpareto.runs.logged import About, Ending, Log
+from fedpareto.runs.callbacks import Ending
+from fedpareto.runs.logged import About, Log
 
 IDS_FILE = "mlflow.json"
 """In a run's folder: by seed, the run of MLflow that it goes on with."""

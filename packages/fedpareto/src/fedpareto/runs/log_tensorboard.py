@@ -10,7 +10,8 @@ from typing import IO, Any
 
 from fedpareto.config.errors import UserError
 from fedpareto.config.files import for_writing
-from fedpareto.runs.logged import About, Ending, Log
+from fedpareto.runs.callbacks import Ending
+from fedpareto.runs.logged import About, Log
 
 VERSION = "brain.Event:2"
 """The first record of a file of events."""
