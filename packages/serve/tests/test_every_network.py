@@ -27,7 +27,7 @@ from fedpareto.problems.morl.gym_problems import ContinuousLunarLander
 from fedpareto.problems.multitask.datasets import Images, ImageSet
 from fedpareto.problems.multitask.problem import FashionMNISTPairs
 from fedpareto.record.servable import Card, network_of_problem
-from fedpareto_serve import files, onnx_file, service
+from fedpareto_serve import files, onnx_network, service
 from fedpareto_serve.models import OneOfMany
 from fedpareto_serve.predictions import predict
 from test_serving_commands import command  # noqa: F401 (a fixture)
@@ -106,8 +106,8 @@ def test_answers_are_the_networks_own_also_from_a_file(kind, tmp_path):
 def test_onnx_gives_the_same_answers_under_any_preference(kind, tmp_path):
     problem, inputs, rows = KINDS[kind]
     model = served(problem, inputs)
-    onnx_file.save(model, tmp_path / "model.onnx")
-    assert onnx_file.largest_difference(model, tmp_path / "model.onnx") <= onnx_file.LARGEST_DIFFERENCE
+    onnx_network.save(model, tmp_path / "model.onnx")
+    assert onnx_network.largest_difference(model, tmp_path / "model.onnx") <= onnx_network.LARGEST_DIFFERENCE
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     x = model.card.inputs.encode(rows[:1]).features
     for preference in np.eye(len(problem.objectives), dtype=np.float32)[:2]:

@@ -235,7 +235,7 @@ def test_without_the_extra_one_line_says_what_to_install(command, praffl_run, mo
     from importlib import util
 
     found = util.find_spec
-    for place in ("fedpareto_serve.commands.find_spec", "fedpareto_serve.onnx_file.find_spec"):
+    for place in ("fedpareto_serve.commands.find_spec", "fedpareto_serve.onnx_network.find_spec"):
         monkeypatch.setattr(place, lambda name: None if name == absent else found(name))
     code, _, err = command(*(praffl_run if word == "RUN" else word for word in arguments))
     assert (code, err.count("\n")) == (2, 1)

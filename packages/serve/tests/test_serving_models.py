@@ -19,7 +19,7 @@ from fedpareto.contract.problem import Objective
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.record.servable import Card
 from fedpareto.tensors.layout import Layout
-from fedpareto_serve import files, onnx_file
+from fedpareto_serve import files, onnx_network
 from fedpareto_serve.decisions import decided
 from fedpareto_serve.models import OneOfMany
 from fedpareto_serve.predictions import predict
@@ -105,7 +105,7 @@ def test_onnx_gives_the_same_answers(kind, rows, request, tmp_path):
     import onnxruntime
 
     model = fedpareto.load(request.getfixturevalue(kind)).conditioned(1)
-    onnx_file.save(model, tmp_path / "model.onnx")
+    onnx_network.save(model, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     stream = np.random.default_rng(rows)
     x = (stream.standard_normal((rows, 2)) * 3).astype(np.float32)
@@ -115,7 +115,7 @@ def test_onnx_gives_the_same_answers(kind, rows, request, tmp_path):
         (found,) = session.run(None, {"x": x, "preference": preferences.astype(np.float32)})
         expected = model(x, preferences if count > 1 else preferences[0]).numpy()
         np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    assert onnx_file.largest_difference(model, tmp_path / "model.onnx") <= 1e-5
+    assert onnx_network.largest_difference(model, tmp_path / "model.onnx") <= 1e-5
 
 
 @pytest.mark.parametrize(("preference", "words"), BAD, ids=[words for _, words in BAD])

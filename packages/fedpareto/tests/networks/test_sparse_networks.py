@@ -26,7 +26,7 @@ from fedpareto.spec.draft import Draft
 from fedpareto.tensors.connections import Sparsity
 from fedpareto.tensors.widths import cost_of, slice_of
 from fedpareto.tensors.workspace import Workspace
-from fedpareto_serve import onnx_file
+from fedpareto_serve import onnx_network
 
 WIDE = MLP(60, (40, 20), 3, sparsity=Sparsity(2.0))
 SPARSE = {"name": "synthetic", "rows": 300, "hidden": [12, 8], "sparsity": 1.5, "sparsity_seed": 3}
@@ -179,7 +179,7 @@ def test_only_what_is_connected_travels_and_all_else_is_zero_in_what_is_kept(alg
     network = spec.problem.model
     logits = network(layout.unflatten(layout.of_dense(flat)[None]), rows[None])[0, :, 0]
     assert torch.allclose(served.logits(rows, preference), logits, atol=1e-5)
-    onnx_file.save(served, tmp_path / "model.onnx")
+    onnx_network.save(served, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     given = {"x": rows.numpy(), "preference": np.array([preference], dtype=np.float32)}
     assert np.allclose(session.run(["probability"], given)[0], torch.sigmoid(logits), atol=1e-5)

@@ -93,18 +93,18 @@ def export(
 
     Example: fedpareto export runs/praffl-synthetic --client 0 --out model.safetensors
     """
-    from fedpareto_serve import files, onnx_file, runs
+    from fedpareto_serve import files, onnx_network, runs
 
     model = runs.load(run).conditioned(client, seed)
     if (format or (Format.ONNX if out.suffix == ".onnx" else Format.SAFETENSORS)) is Format.SAFETENSORS:
         files.save(model, out)
         typer.echo(f"written: {out}, seed {model.card.seed}")
         return
-    onnx_file.save(model, out)
-    difference = onnx_file.largest_difference(model, out)
+    onnx_network.save(model, out)
+    difference = onnx_network.largest_difference(model, out)
     if difference is None:
         typer.echo(f"written: {out}, not checked: there is no onnxruntime here")
-    elif not difference <= onnx_file.LARGEST_DIFFERENCE:
+    elif not difference <= onnx_network.LARGEST_DIFFERENCE:
         raise UserError(f"{out} differs from the model by {difference:.1e} under onnxruntime; do not use it")
     else:
         typer.echo(f"written: {out}, under onnxruntime the same to {difference:.1e}")

@@ -220,6 +220,10 @@ class AnyPreference(Servable):
     def _logits(self, rows: Tensor, preferences: Tensor) -> Tensor:
         if len(preferences) == 1 and len(rows) >= WORTH_A_HEAD:
             return forward(layers_of(self.network, self.card.layout.unflatten(self.at(preferences[0]))), rows)[:, 0]
+        return self.coded(rows, preferences)
+
+    def coded(self, rows: Tensor, preferences: Tensor) -> Tensor:
+        """The log-odds `[b]` under preferences `[1, m]` or `[b, m]`, without a model for each."""
         features = forward(self._body, rows)
         code = self._code(preferences.to(self.dtype))
         for number, layer in enumerate(self.head, start=1):
