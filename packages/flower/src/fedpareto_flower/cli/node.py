@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fedpareto.config.errors import UserError
+from fedpareto_flower.cli import check as check_here
 
 if TYPE_CHECKING:
     from fedpareto.problems.fairness.sources import Source
@@ -22,9 +23,11 @@ app = typer.Typer(
 
 Folder = Annotated[Path, typer.Argument(metavar="NODE", help="The folder that the server's operator handed over.")]
 Data = Annotated[Path | None, typer.Option(help="Your table, CSV or Parquet; it stays here.")]
-Sql = Annotated[str, typer.Option(help="Instead of --data: your database's URL, or env:NAME that holds it.")]
+Sql = Annotated[str, typer.Option(help="Your database's URL, or env:NAME that holds it, instead of --data.")]
 Query = Annotated[str, typer.Option(help="The database query, such as 'SELECT * FROM people'.")]
-Ignore = Annotated[list[str] | None, typer.Option(help="Columns of it that the federation does not use: COL[,COL].")]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="Columns of the table that the federation does not use: COL[,COL].")
+]
 
 
 @app.callback()
@@ -64,7 +67,7 @@ def up(
 
     Example: fedpareto node up node-0 --data mine.csv --preference 0.7,0.3
     """
-    _check_here()
+    check_here("fedpareto node")
     from fedpareto_flower.deploy import node, status
     from fedpareto_flower.deploy.layout import NodeFolder
     from fedpareto_flower.deploy.logs import LogOptions
@@ -94,7 +97,7 @@ def check(folder: Folder, data: Data = None, sql: Sql = "", query: Query = "", i
 
     Example: fedpareto node check node-0 --data mine.csv
     """
-    _check_here()
+    check_here("fedpareto node")
     from fedpareto_flower.deploy import node
     from fedpareto_flower.deploy.layout import NodeFolder
 
@@ -117,7 +120,7 @@ def show_status(
 
     Example: fedpareto node status node-0
     """
-    _check_here()
+    check_here("fedpareto node")
     from fedpareto_flower.deploy import health
     from fedpareto_flower.deploy.layout import NodeFolder
 
@@ -140,9 +143,3 @@ def _check(home: NodeFolder, table: Source, ignore: list[str] | None, so: str = 
     if found:
         lines = "the line above" if len(found) == 1 else f"the {len(found)} lines above"
         raise UserError(f"{table.shown} does not fit the federation's schema; see {lines}{so}")
-
-
-def _check_here() -> None:
-    from fedpareto_flower.deploy import requirements
-
-    requirements.check("fedpareto node")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fedpareto.config.errors import QuorumLost, UserError
+from fedpareto_flower.cli import check as check_here
 
 if TYPE_CHECKING:
     from fedpareto.runs.result import Result
@@ -38,23 +39,25 @@ def _server(context: typer.Context) -> None:
 @app.command()
 def init(
     folder: Folder,
-    nodes: Annotated[int, typer.Option(help="How many parties.")],
+    nodes: Annotated[int, typer.Option(help="Number of parties.")],
     schema_from: Annotated[
         Path | None,
         typer.Option(help="A table with all parties' columns, CSV or Parquet: a sample, or one party's."),
     ] = None,
-    schema: Annotated[Path | None, typer.Option(help="Or a schema that was made before.")] = None,
-    label: Annotated[str, typer.Option(help="Its column to predict.")] = "",
-    sensitive: Annotated[list[str] | None, typer.Option(help="Its sensitive columns: COL[,COL].")] = None,
+    schema: Annotated[Path | None, typer.Option(help="A schema that was made before, instead of a table.")] = None,
+    label: Annotated[str, typer.Option(help="Column to predict.")] = "",
+    sensitive: Annotated[list[str] | None, typer.Option(help="Sensitive columns: COL[,COL].")] = None,
     positive: Annotated[
         str, typer.Option(help="The label that counts as 1.  [default: the last of its two values]")
     ] = "",
-    privileged: Annotated[list[str] | None, typer.Option(help="Which rows are group 1: race=White or age>=25.")] = None,
+    privileged: Annotated[
+        list[str] | None, typer.Option(help="Rule for the rows of group 1: race=White or age>=25.")
+    ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Columns that no model sees: COL[,COL].")] = None,
     host: Annotated[str, typer.Option(help="The name or address under which nodes reach the server.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The server's port.")] = 8443,
-    algorithm: Annotated[str | None, typer.Option(help="Its name.  [default: fedpref]")] = None,
-    rounds: Annotated[int | None, typer.Option(help="How many.  [default: 20]")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="Name of the algorithm.  [default: fedpref]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.  [default: 20]")] = None,
     quorum: Annotated[
         float | None, typer.Option(help="Valid replies a round needs, share or number.  [default: 1 reply]")
     ] = None,
@@ -69,7 +72,7 @@ def init(
 
     Example: fedpareto server init federation --schema-from sample.csv --label hired --sensitive gender --nodes 3
     """
-    _check_here()
+    check_here("fedpareto server")
     from fedpareto.spec.draft import Draft
     from fedpareto_flower.deploy import create
 
@@ -110,7 +113,8 @@ def resume(
     log_format: LogFormat = "text",
     log_file: LogFile = None,
     back: Annotated[
-        bool, typer.Option("--back", help="From the last round after which no reply was refused, not the last one.")
+        bool,
+        typer.Option("--back", help="Continue from the last round after which no reply was refused, not the last one."),
     ] = False,
 ) -> None:
     """Continue from the last checkpoint, after a stop or a crash; start if there is none.
@@ -136,7 +140,7 @@ def status(
 
     Example: fedpareto server status federation
     """
-    _check_here()
+    check_here("fedpareto server")
     from fedpareto_flower.deploy import health
     from fedpareto_flower.deploy.layout import Deployment
 
@@ -148,13 +152,13 @@ def status(
 @app.command()
 def stop(
     folder: Folder,
-    now: Annotated[bool, typer.Option("--now", help="At once; the current round is repeated later.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Stop at once; the current round is repeated later.")] = False,
 ) -> None:
     """Stop the server after the current round; fedpareto server resume continues.
 
     Example: fedpareto server stop federation
     """
-    _check_here()
+    check_here("fedpareto server")
     from fedpareto_flower.deploy import status as statuses
     from fedpareto_flower.deploy.layout import Deployment
 
@@ -168,7 +172,7 @@ def renew(folder: Folder) -> None:
 
     Example: fedpareto server renew federation
     """
-    _check_here()
+    check_here("fedpareto server")
     from fedpareto_flower.deploy import create
     from fedpareto_flower.deploy.layout import Deployment
 
@@ -182,7 +186,7 @@ def renew(folder: Folder) -> None:
 def _run(
     folder: Path, log_format: Literal["text", "json"], log_file: Path | None, resume: bool, back: bool = False
 ) -> None:
-    _check_here()
+    check_here("fedpareto server")
     from fedpareto_flower.deploy import logs, status
     from fedpareto_flower.deploy.layout import Deployment
 
@@ -211,9 +215,3 @@ def _serve(deployment: Deployment, warnings: Memory, folder: Path, resume: bool,
         how = str(stopped) or "interrupted"
         typer.echo(f"{how}; go on with: fedpareto server resume {folder}", err=True)
         raise typer.Exit(143) from None
-
-
-def _check_here() -> None:
-    from fedpareto_flower.deploy import requirements
-
-    requirements.check("fedpareto server")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,9 +18,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedpareto.config.errors import DamagedFile, UserError
 
 AUTHORITY_DAYS, SERVER_DAYS = 3650, 365
-"""How long certificates are valid."""
+"""Days for which certificates are valid."""
 NOT_ONE = (ValueError, UnsupportedAlgorithm, NotImplementedError, x509.InvalidVersion)
-"""What `cryptography` raises of bytes that are no key or certificate, or of a kind that it cannot read."""
+"""Exceptions of `cryptography` for bytes that are no key or certificate, or of a kind that it cannot read."""
 SOON = 30
 """Days before expiry from which on a certificate causes a warning."""
 LOOPBACK = "127.0.0.1"
@@ -100,42 +101,32 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def to_pem(certificate: x509.Certificate) -> bytes:
-    """As files hold it."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def end_of(path: Path) -> float:
-    """When the certificate in a file expires, in seconds since 1970."""
-    try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    except OSError as problem:
-        raise UserError(f"the certificate {path} cannot be read: {problem.strerror or problem}") from None
-    except NOT_ONE:
-        raise DamagedFile(f"{path} is not a certificate") from None
-    return certificate.not_valid_after_utc.timestamp()
+    """Time at which the certificate in a file expires, in seconds since 1970."""
+    with _reading(path, "certificate"):
+        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()
 
 
 def days_left(path: Path) -> float:
-    """Until the certificate in a file expires; negative if it has."""
+    """Days until the certificate in a file expires; negative if it has."""
     return days_until(end_of(path))
 
 
 def days_until(seconds: float) -> float:
-    """From now on; negative if it is over."""
+    """Days from now on; negative if it is over."""
     return (datetime.fromtimestamp(seconds, UTC) - datetime.now(UTC)) / timedelta(days=1)
 
 
 def load_key(path: Path) -> Key:
     """A private key in either form."""
-    try:
+    with _reading(path, "private key"):
         content = path.read_bytes()
         is_openssh = b"OPENSSH" in content[:64]
         load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
         key = load(content, None)
-    except OSError as problem:
-        raise UserError(f"the key {path} cannot be read: {problem.strerror or problem}") from None
-    except NOT_ONE:
-        raise DamagedFile(f"{path} is not a private key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise DamagedFile(f"{path} is a key of another kind")
     return key
@@ -143,13 +134,20 @@ def load_key(path: Path) -> Key:
 
 def load_public(path: Path) -> bytes:
     """A node's public key (an OpenSSH file) in the form in which it is sent."""
-    try:
+    with _reading(path, "public key"):
         key = serialization.load_ssh_public_key(path.read_bytes())
-    except OSError as problem:
-        raise UserError(f"the key {path} cannot be read: {problem.strerror or problem}") from None
-    except NOT_ONE:
-        raise DamagedFile(f"{path} is not a public key") from None
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+@contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        name = what.rsplit(maxsplit=1)[-1]
+        raise UserError(f"the {name} {path} cannot be read: {problem.strerror or problem}") from None
+    except NOT_ONE:
+        raise DamagedFile(f"{path} is not a {what}") from None
 
 
 # -- how a node signs a request: as Flower's SuperNodes do ---------------------------------------------------------

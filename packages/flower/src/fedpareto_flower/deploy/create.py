@@ -93,7 +93,7 @@ def schema_of(
 
 
 def _write(deployment: Deployment, schema: TableSchema, draft: Draft, settings: list[str], place: Path) -> None:
-    """Everything; `place` is the folder's final path."""
+    """Write all files; `place` is the folder's final path."""
     folder = deployment.folder
     write_atomically(folder / SCHEMA, schema.to_json())
     write_atomically(folder / SPEC, _spec_text(deployment, schema, draft, settings))
@@ -110,7 +110,7 @@ def _write(deployment: Deployment, schema: TableSchema, draft: Draft, settings: 
 
 
 def _spec_text(deployment: Deployment, schema: TableSchema, draft: Draft, settings: list[str]) -> str:
-    """Checked with the schema in its place, and written with every parameter spelled out."""
+    """The spec, checked with the schema in its place, with every parameter spelled out."""
     problem = {
         "name": "silo",
         "schema": str((deployment.folder / SCHEMA).resolve()),
@@ -135,7 +135,7 @@ def _spec_text(deployment: Deployment, schema: TableSchema, draft: Draft, settin
 
 
 def _check_kept(written: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """What follows from the deployment itself cannot be set separately."""
+    """Refuse settings of what follows from the deployment itself."""
     if written["clients"] != values["clients"]:
         raise UserError("--set clients=…: their number is that of the nodes, --nodes")
     for section, key in (("problem", "name"), ("problem", "schema"), ("engine", "name")):
@@ -164,7 +164,7 @@ def write_server_certificate(deployment: Deployment) -> None:
 
 
 def _write_node(deployment: Deployment, number: int, place: Path) -> None:
-    """What one node needs, and nothing of the others or the server."""
+    """Write what one node needs, and nothing of the others or the server."""
     folder = deployment.node(number)
     private_folder(folder)
     server = f"{deployment.host}:{deployment.port}"

@@ -45,7 +45,7 @@ NODE_CALLS = frozenset(
 )
 """The requests of a registered node to Flower."""
 OPEN_CALLS = NODE_CALLS | {FLEET + "register-node", FLEET + "unregister-node"}
-"""The same without node authentication, where nodes register themselves; for loopback only."""
+"""Requests of a node without authentication, where nodes register themselves; for loopback only."""
 STATE = "/fedpareto/state"
 """Our own request: the status of the run."""
 SCHEMA_HEADER = "fedpareto-schema"
@@ -60,13 +60,13 @@ MOST_OF_NODE = 64
 FIRST_REQUEST = 10.0
 """Seconds from the connection to the head of a request that is let through, TLS handshake included."""
 MOST_BYTES = 2**28
-"""Of one request; Flower cuts large messages into pieces below this."""
+"""Bytes of one request; Flower cuts large messages into pieces below this."""
 IDLE_TIMEOUT = 120.0
 """Seconds that a node's connection may be silent."""
 PIECE = 2**18
 PACE = {"requests": (50.0, 1000.0), "bytes": (2.0**25, 2.0**28)}
-"""What a node may ask for and send in a second, and at once after a pause; a faster one waits. An exchange takes about
-50 requests, and a large model must get through.
+"""Requests and bytes of a node in a second, and at once after a pause; a faster one waits. An exchange takes about 50
+requests, and a large model must get through.
 """
 MOST_LINES = 512
 """Different refusals that are remembered."""
@@ -93,13 +93,13 @@ class Gate:
     schema: str
     """The fingerprint of the federation's own."""
     outside: ssl.SSLContext | None = None
-    """Of the server towards nodes; None: plain text, for loopback only."""
+    """TLS of the server towards nodes; None: plain text, for loopback only."""
     inside: ssl.SSLContext | None = None
-    """Towards the SuperLink."""
+    """TLS towards the SuperLink."""
     heard: dict[int, float] = field(default_factory=dict)
-    """When each node last made a request that was let through, by time.monotonic()."""
+    """Times of each node's last request that was let through, by time.monotonic()."""
     worked: dict[int, float] = field(default_factory=dict)
-    """When each node's SuperNode last made one, by time.monotonic()."""
+    """Times of each SuperNode's last request, by time.monotonic()."""
     told: dict[int, str] = field(default_factory=dict)
     """The last status that each node received."""
     start: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -246,7 +246,7 @@ class _Lobby:
         self._lock = threading.Lock()
 
     def enter(self, stranger: _Stranger) -> list[_Stranger]:
-        """Those that were dismissed for it."""
+        """Let a stranger in; return those that were dismissed for it."""
         with self._lock:
             self._strangers[stranger] = None
             if len(self._strangers) <= MOST_STRANGERS:
@@ -279,7 +279,7 @@ class _Pace:
     rate: float
     burst: float
     _due: float = -math.inf
-    """When all that was asked for so far would be over at the allowed rate."""
+    """Time at which all that was asked for so far would be over at the allowed rate."""
 
     def wait(self, amount: float, now: float) -> float:
         """Seconds to wait before this amount, too, is within the pace."""
@@ -294,9 +294,9 @@ class _Visit:
         self.gate, self.stranger = gate, stranger
         self.connection, self.peer = stranger.connection, stranger.peer
         self.node: int | None = None
-        """Whose connection it is, once it has signed a request."""
+        """Node that owns the connection, once it has signed a request."""
         self.wants_head = False
-        """Whether the request is for the head of a response alone."""
+        """True if the request is for the head of a response alone."""
         self.http = h11.Connection(h11.SERVER)
 
     def serve(self) -> None:
@@ -324,7 +324,7 @@ class _Visit:
             self.http.receive_data(self.connection.recv(PIECE))
 
     def _answer(self, request: h11.Request) -> bool:
-        """Whether the connection may go on."""
+        """Answer a request; return whether the connection may go on."""
         self.wants_head = request.method == b"HEAD"
         path = request.target.decode("ascii", "replace")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}

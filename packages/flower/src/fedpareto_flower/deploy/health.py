@@ -22,14 +22,16 @@ tasks.
 SILENT = 60.0
 """Seconds after which a process that writes its status every second counts as stuck."""
 SLOW_START = 600.0
-"""The same while it starts: a busy machine takes long to load torch and Flower, and nothing is written meanwhile."""
+"""Seconds of silence while a process starts: a busy machine takes long to load torch and Flower, and nothing is written
+meanwhile.
+"""
 SHOWN = 10
 """Warnings shown to people; JSON has all that are kept."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """The health of a server or a node."""
+    """The health of a server or a node, from the files in its folder."""
 
     code: int
     reason: str
@@ -39,7 +41,6 @@ class Health:
     """For people."""
 
     def text(self, as_json: bool) -> str:
-        """For the caller."""
         return json.dumps(self.facts, indent=1, ensure_ascii=False) if as_json else "\n".join(self.lines)
 
     def exit_code(self, alive: bool) -> int:
@@ -48,7 +49,6 @@ class Health:
 
 
 def of_server(deployment: Deployment) -> Health:
-    """Of a deployment, from the files in its folder."""
     status, now = read(deployment), time.time()
     nodes = [seen(status, number, now) for number in range(status.nodes)]
     code, reason = _judge_server(status, nodes, now)
@@ -61,7 +61,6 @@ def of_server(deployment: Deployment) -> Health:
 
 
 def of_node(home: NodeFolder) -> Health:
-    """Of a node, from the files in its folder."""
     status, now = NodeStatus.load(home.folder), time.time()
     code, reason = _judge_node(status, home.server, now)
     ends = {} if home.insecure else _ends(home.authority)
@@ -115,7 +114,6 @@ def _judge_process(status: Status, what: str, start: str, now: float) -> tuple[i
 
 
 def seen(status: ServerStatus, number: int, now: float) -> dict[str, Any]:
-    """What the server knows of a node."""
     last = status.heard.get(str(number))
     state = "never connected" if last is None else "away"
     if last is not None and status.process and now - last < CONNECTED:

@@ -9,13 +9,13 @@ import ipaddress
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, Self, get_type_hints
 
 from fedpareto.config.errors import DamagedFile, UserError, reading
 from fedpareto.config.files import read_object, write_atomically
+from fedpareto.config.parameters import convert
 from fedpareto_flower.deploy.names import DEPLOYMENT, NODE, SCHEMA
 
 if TYPE_CHECKING:
@@ -23,53 +23,73 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MOST_NODES = 10_000
-"""Of a federation; each has a key, and a line in the status."""
+"""Nodes of a federation; each has a key, and a line in the status."""
 
 
 @dataclass(frozen=True)
-class Deployment:
+class _Described:
+    """A folder with a JSON file that describes it; a subclass's other fields are the entries of that file."""
+
+    FILE: ClassVar[str]
+    MEANING: ClassVar[str]
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Read an existing one."""
+        path, hints = folder / cls.FILE, get_type_hints(cls)
+        if not path.exists():
+            raise UserError(f"{folder} is not a {cls.MEANING}")
+        entries = read_object(path)
+        if entries.get("format") != FORMAT:
+            raise DamagedFile(f"{path} is damaged, or of another version of fedpareto")
+        with reading(str(path)):
+            given = {
+                one.name: entries[one.name] if one.default is MISSING else entries.get(one.name, one.default)
+                for one in fields(cls)
+                if one.name != "folder"
+            }
+            values = {name: convert(value, hints[name], f"{path}: {name}") for name, value in given.items()}
+            found = cls(folder.resolve(), **values)
+            found.check()
+        return found
+
+    def check(self) -> None:
+        """Raise ValueError or UserError for entries that cannot be."""
+
+    def save(self) -> None:
+        """Write the file."""
+        plain = {name: value for name, value in asdict(self).items() if name != "folder"}
+        write_atomically(self.folder / self.FILE, json.dumps({"format": FORMAT, **plain}, indent=1) + "\n")
+
+    def spec(self) -> Spec:
+        """Read what is trained, and how."""
+        from fedpareto_flower.deploy.specs import load_spec
+
+        return load_spec(self.folder)
+
+
+@dataclass(frozen=True)
+class Deployment(_Described):
     """A federation at its server."""
 
-    folder: Path
+    FILE = DEPLOYMENT
+    MEANING = "deployment; make one with: fedpareto server init"
     name: str
-    """Of the federation; every message carries it."""
+    """Name of the federation; every message carries it."""
     host: str
     port: int
     nodes: int
     insecure: bool = False
 
-    @classmethod
-    def open(cls, folder: Path) -> Deployment:
-        """An existing one."""
-        entries = read_json(folder, DEPLOYMENT, "deployment; make one with: fedpareto server init")
-        with reading(str(folder / DEPLOYMENT)):
-            found = cls(
-                folder.resolve(),
-                str(entries["name"]),
-                str(entries["host"]),
-                int(entries["port"]),
-                int(entries["nodes"]),
-                bool(entries["insecure"]),
-            )
-            if not 1 <= found.nodes <= MOST_NODES:
-                raise ValueError(f"a federation has 1 to {MOST_NODES} nodes")
-        check_address(found.host, found.port, found.insecure)
-        return found
-
-    def save(self) -> None:
-        """Writes its own file."""
-        plain = {name: value for name, value in asdict(self).items() if name != "folder"}
-        write_atomically(self.folder / DEPLOYMENT, json.dumps({"format": FORMAT, **plain}, indent=1) + "\n")
-
-    def spec(self) -> Spec:
-        """What is trained, and how."""
-        from fedpareto_flower.deploy.specs import load_spec
-
-        return load_spec(self.folder)
+    def check(self) -> None:
+        if not 1 <= self.nodes <= MOST_NODES:
+            raise ValueError(f"a federation has 1 to {MOST_NODES} nodes")
+        check_address(self.host, self.port, self.insecure)
 
     @property
     def server(self) -> Path:
-        """What only the server may read: keys, Flower's own state, logs."""
+        """Folder that only the server may read: keys, Flower's own state, logs."""
         return self.folder / "server"
 
     @property
@@ -92,10 +112,11 @@ class Deployment:
 
 
 @dataclass(frozen=True)
-class NodeFolder:
+class NodeFolder(_Described):
     """A node's own folder; all that it needs to join, and all that it keeps."""
 
-    folder: Path
+    FILE = NODE
+    MEANING = "node's folder; fedpareto server init makes one for each node"
     federation: str
     client: int
     server: str
@@ -104,33 +125,9 @@ class NodeFolder:
     budget: float | None = None
     """The largest ε that the node's owner allows to be spent; None: what the federation agreed on."""
 
-    @classmethod
-    def open(cls, folder: Path) -> NodeFolder:
-        """An existing one."""
-        entries = read_json(folder, NODE, "node's folder; fedpareto server init makes one for each node")
-        with reading(str(folder / NODE)):
-            found = cls(
-                folder.resolve(),
-                str(entries["federation"]),
-                int(entries["client"]),
-                str(entries["server"]),
-                bool(entries["insecure"]),
-                None if entries.get("budget") is None else float(entries["budget"]),
-            )
-            host, _, port = found.server.rpartition(":")
-            check_address(host, int(port), found.insecure)
-        return found
-
-    def save(self) -> None:
-        """Writes its own file."""
-        plain = {name: value for name, value in asdict(self).items() if name != "folder"}
-        write_atomically(self.folder / NODE, json.dumps({"format": FORMAT, **plain}, indent=1) + "\n")
-
-    def spec(self) -> Spec:
-        """The federation's."""
-        from fedpareto_flower.deploy.specs import load_spec
-
-        return load_spec(self.folder)
+    def check(self) -> None:
+        host, _, port = self.server.rpartition(":")
+        check_address(host, int(port), self.insecure)
 
     def with_budget(self, epsilon: float) -> NodeFolder:
         """With another budget from now on, also when it is started again; UserError if nothing could be counted."""
@@ -143,7 +140,7 @@ class NodeFolder:
 
     @property
     def schema(self) -> Path:
-        """Of the table."""
+        """The schema of the table."""
         return self.folder / SCHEMA
 
     @property
@@ -157,42 +154,29 @@ class NodeFolder:
         return self.folder / "node.key"
 
 
-def read_json(folder: Path, name: str, meaning: str) -> Mapping[str, Any]:
-    """The object in a folder's file, or a UserError."""
-    path = folder / name
-    if not path.exists():
-        raise UserError(f"{folder} is not a {meaning}")
-    entries = read_object(path)
-    if entries.get("format") != FORMAT:
-        raise DamagedFile(f"{path} is damaged, or of another version of fedpareto")
-    return entries
-
-
 def check_address(host: str, port: int, insecure: bool) -> None:
     """Raises UserError if nodes could not, or must not, reach the server there."""
     if not 0 < port < 2**16:
         raise UserError(f"port is {port}; it is a number from 1 to {2**16 - 1}")
     if not re.fullmatch(r"[A-Za-z0-9.-]+", host) or host.startswith("-"):
         raise UserError(f"host is '{host}'; it is the name or the address under which nodes reach the server")
-    if _is_any(host):
+    if (address := _address(host)) is not None and address.is_unspecified:
         raise UserError(f"host is '{host}'; name the address under which nodes reach the server, not a wildcard")
     if insecure and not is_loopback(host):
         raise UserError(f"--insecure is for loopback only, and {host} is not: leave it out")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is loopback."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    """Return whether only this machine reaches an address."""
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
-def _is_any(host: str) -> bool:
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host).is_unspecified
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
 
 
 def private_folder(path: Path) -> None:

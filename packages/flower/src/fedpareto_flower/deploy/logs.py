@@ -45,7 +45,7 @@ class _Json(logging.Formatter):
 
 
 class _Text(logging.Formatter):
-    """For people; who speaks, if several do in one terminal."""
+    """Lines for people; they name who speaks, if several do in one terminal."""
 
     def __init__(self, who: str) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Memory(logging.Handler):
 
 @dataclass(frozen=True)
 class LogOptions:
-    """How a process logs."""
+    """Options of a process's log."""
 
     format: LogFormat = "text"
     file: Path | None = None
@@ -91,7 +91,7 @@ class _File(RotatingFileHandler):
             raise UserError(f"the log {path} cannot be written: {problem.strerror or problem}") from None
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """See logging."""
+        """Stay silent."""
 
 
 def begin(options: LogOptions = PLAIN) -> Memory:

@@ -21,9 +21,8 @@ from fedpareto.problems.fairness.sources import Source
 from fedpareto_flower.deploy import certificates, logs, status
 from fedpareto_flower.deploy.layout import NodeFolder
 from fedpareto_flower.deploy.server_client import PULSE, Server
-from fedpareto_flower.deploy.signals import terminable
 from fedpareto_flower.deploy.silo_node import PROGRESS, make_node, problem_of
-from fedpareto_flower.deploy.status import FINISHED
+from fedpareto_flower.deploy.status import FINISHED, terminable
 from fedpareto_flower.engine.launch import LOOPBACK, Processes, free_ports, program
 from fedpareto_flower.engine.node import MODEL_FILE
 
@@ -32,7 +31,7 @@ PAUSE = 5.0
 SILENT = 60.0
 """Seconds after which a SuperNode that the server does not hear is started again; it reports every 30 at the least."""
 UNHEARD = 120.0
-"""The same from its start, until it is heard for the first time: a busy machine takes long to load Flower."""
+"""Seconds from the SuperNode's start until it is heard for the first time: a busy machine takes long to load Flower."""
 DAY = 86_400.0
 """Seconds between two checks of the certificates."""
 
@@ -54,8 +53,8 @@ def up(
 
 
 def is_finished(home: NodeFolder) -> bool:
-    """Whether this node has done its part: the server told it so, and is not there again with an unfinished run (of a
-    backup that was restored).
+    """Return whether this node has done its part: the server told it so, and is not there again with an unfinished run
+    (of a backup that was restored).
     """
     if status.NodeStatus.load(home.folder).state != FINISHED:
         return False
@@ -248,8 +247,8 @@ class _Service:
 
 
 def is_lost(silence: float, age: float) -> bool:
-    """Whether a SuperNode has to be started again: the server heard it `silence` seconds ago, it is `age` seconds
-    old.
+    """Return whether a SuperNode has to be started again: the server heard it `silence` seconds ago, it is `age`
+    seconds old.
     """
     return silence > SILENT if silence < age else age > UNHEARD
 

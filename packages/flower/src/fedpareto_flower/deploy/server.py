@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from flwr.proto.control_pb2 import RegisterNodeRequest
 from flwr.serverapp import Grid
 
 from fedpareto.codecs import Codec
 from fedpareto.config.errors import UserError
+from fedpareto.config.files import write_secret
 from fedpareto.config.interrupts import Interrupts, StopFile, Stopped
 from fedpareto.contract.privacy import need_accountant
 from fedpareto.engines.reply_checks import required_replies
@@ -27,22 +31,87 @@ from fedpareto.spec.spec import Spec
 from fedpareto_flower.deploy import certificates, health, logs, status
 from fedpareto_flower.deploy.flower_proxy import Gate
 from fedpareto_flower.deploy.layout import Deployment, is_loopback
-from fedpareto_flower.deploy.signals import terminable
 from fedpareto_flower.deploy.silo_node import SCHEMA_SUBJECT
-from fedpareto_flower.deploy.status import FINISHED
-from fedpareto_flower.deploy.superlink import SuperLink
-from fedpareto_flower.engine.launch import QUIET
+from fedpareto_flower.deploy.status import FINISHED, terminable
+from fedpareto_flower.engine.launch import LOOPBACK, QUIET, Processes, free_ports, program, wait_for_superlink
+from fedpareto_flower.engine.link import Address, control_client, server_grid, submit_run
 from fedpareto_flower.engine.options import FlowerOptions
 from fedpareto_flower.engine.server import FlowerEngine
 
 GOODBYE = 60.0
 """Seconds that nodes have to learn that the run is finished."""
 BELATED_GOODBYE = 30.0
-"""The same for nodes of a killed server: those that still wait poll every few seconds."""
+"""Seconds for nodes of a killed server: those that still wait poll every few seconds."""
 DAY = 86_400.0
 """Seconds between two checks of the certificates."""
 
 log = logging.getLogger("fedpareto.server")
+
+
+@dataclass
+class SuperLink:
+    """A SuperLink that only this machine can reach. It keeps no state of an earlier one: that would be stale nodes and
+    messages; all that matters is in the checkpoint.
+    """
+
+    folder: Path
+    """Folder of Flower's home, secret and log."""
+    certificates: Path | None
+    """The folder with ca.pem, server.pem and server.key; None: plain text and no authentication of nodes."""
+
+    def __post_init__(self) -> None:
+        self.port = free_ports(1)[0]
+        self.processes = Processes(self.folder / "logs", self.folder / "home")
+        self.secret = self.folder / "secret"
+
+    @property
+    def address(self) -> Address:
+        """Address of its Runtime API."""
+        root = None if self.certificates is None else self.certificates / "ca.pem"
+        return Address(f"{LOOPBACK}:{self.port}", self.secret, root)
+
+    def client_context(self) -> ssl.SSLContext | None:
+        """The certificate by which the gate recognises this SuperLink."""
+        if self.certificates is None:
+            return None
+        return ssl.create_default_context(cafile=self.certificates / "ca.pem")
+
+    def start(self) -> None:
+        """Starts it and waits until it listens."""
+        self.processes.home.mkdir(parents=True, exist_ok=True)
+        write_secret(self.secret, secrets.token_hex(32).encode())
+        self.processes.start("superlink", self._command())
+        wait_for_superlink(self.processes, self.port)
+
+    def stop(self) -> None:
+        self.processes.stop()
+
+    @contextmanager
+    def grid(self) -> Iterator[Grid]:
+        """The Grid of a new run, which ends with the block."""
+        submit_run(self.address)
+        with server_grid(self.address) as grid:
+            yield grid
+
+    def register(self, keys: Mapping[bytes, int]) -> dict[int, int]:
+        """Registers the nodes with these public keys; maps Flower's node id to the node's number."""
+        client = control_client(self.address)
+        try:
+            return {
+                client.RegisterNode(RegisterNodeRequest(public_key=key)).node_id: number for key, number in keys.items()
+            }
+        finally:
+            client.close()
+
+    def _command(self) -> list[str]:
+        place = ["--host", LOOPBACK, "--port", str(self.port)]
+        isolation = ["--isolation", "process", "--superexec-auth-secret-file", str(self.secret)]
+        safety = ["--insecure"]
+        if self.certificates is not None:
+            files = {"ssl-ca-certfile": "ca.pem", "ssl-certfile": "server.pem", "ssl-keyfile": "server.key"}
+            safety = [f"--{option}={self.certificates / name}" for option, name in files.items()]
+            safety.append("--enable-supernode-auth")
+        return [*program("flower-superlink"), *safety, *isolation, *place]
 
 
 def up(deployment: Deployment, warnings: logs.Memory, resume: bool = False, back: bool = False) -> Result | None:
@@ -104,7 +173,7 @@ def _check_certificate(deployment: Deployment) -> None:
 
 
 def _warn_of_certificates(deployment: Deployment) -> None:
-    """Of certificates that are about to expire: nodes would no longer accept them."""
+    """Warn of certificates that are about to expire: nodes would no longer accept them."""
     for path, way_on in _certificates(deployment).items():
         left = certificates.days_left(path)
         if left < certificates.SOON:
@@ -179,12 +248,11 @@ class _Service:
         return status.kept(self.status, self.deployment.server, refresh, stops=(Stopped,))
 
     def _at_work(self) -> dict[str, list[float]]:
-        """Who has a task, of which round, and since when."""
+        """Tasks under way: round and time of sending, by node."""
         now, tasks = time.time(), self.engine.at_work() if self.engine else {}
         return {str(node): [round_, now - seconds] for node, (round_, seconds) in tasks.items()}
 
     def run(self) -> Result:
-        """All of it."""
         os.environ.update(QUIET)
         with terminable(), ExitStack() as stack:
             stack.callback(self.superlink.stop)

@@ -31,13 +31,13 @@ class Server:
         self.is_there = True
         self._excuse = ""
         self.start = ""
-        """Which start of the server answered last."""
+        """Mark of the server's start that answered last."""
         self.answered = 0.0
-        """When it last did, in seconds since 1970."""
+        """Time of the last answer, in seconds since 1970."""
         self.silence = math.inf
         """Seconds since it heard this node's SuperNode; infinity: never."""
         self.certificate_ends = 0.0
-        """When the certificate that it showed ends."""
+        """Time at which the certificate that it showed ends."""
         self._schema = TableSchema.read(home.schema).fingerprint
         self._context: ssl.SSLContext | None = None
         self._key: certificates.Key | None = None

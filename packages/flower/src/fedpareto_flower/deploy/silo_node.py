@@ -27,7 +27,7 @@ from fedpareto_flower.engine.node import Node
 from fedpareto_flower.node_files import keep_servable
 
 SCHEMA_SUBJECT = "the schema of the table"
-"""What server and node disagree on, in the server's log, if their schemas differ."""
+"""Subject of a disagreement between server and node in the server's log, if their schemas differ."""
 PROGRESS = "progress.json"
 """The file in which the worker reports its last round to the node."""
 worker_log = logging.getLogger("fedpareto.flower.rounds")
@@ -46,14 +46,14 @@ class SiloNode(Node):
     """A node that also reports the schema of its table."""
 
     schema: str = field(default="")
-    """Its fingerprint."""
+    """Fingerprint of the table's schema."""
 
     def hello(self, question: RecordDict) -> RecordDict:
         said = wire.decode_hello(super().hello(question))
         return wire.encode_hello(replace(said, schema={**said.schema, SCHEMA_SUBJECT: self.schema}))
 
     def answer(self, content: RecordDict) -> RecordDict:
-        """See Node; what was done is logged, once."""
+        """Answer as `Node` does, and log what was done, once."""
         before, began = self._last, time.perf_counter()
         answer = super().answer(content)
         if self._last is not before:

@@ -1,4 +1,4 @@
-"""What a server or a node is doing, in a file that its process updates; locks on a folder; stopping."""
+"""The status of a server or a node, in a file that its process updates; locks on a folder; stopping."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
 from typing import Any, Self
 
 from fedpareto.config.errors import DAMAGE, UserError, in_words
@@ -32,33 +33,33 @@ STOP_TIMEOUT = 600.0
 LATEST = 2.0**37
 """Seconds since 1970, well within the calendar that logs can write; no count is as large."""
 MOST_ENTRIES = 100_000
-"""Of a list in the file."""
+"""Entries of a list in the file."""
 
 log = logging.getLogger("fedpareto.status")
 
 
 @dataclass
 class Status:
-    """What both have in common; times are seconds since 1970."""
+    """Status of a process; times are seconds since 1970."""
 
     state: str = NOT_STARTED
     round: int = 0
     rounds: int = 0
     process: int = 0
-    """Its number; 0: there is none."""
+    """Number of the process; 0: there is none."""
     machine: str = ""
-    """Where that number is valid: the machine, or the container."""
+    """Machine, or container, where that number is valid."""
     since: float = 0.0
-    """When the process started."""
+    """Time at which the process started."""
     written: float = 0.0
-    """When this was written."""
+    """Time at which this was written."""
     warnings: list[dict[str, str]] = field(default_factory=list)
     """The last ones, refusals among them."""
     versions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, **known: Any) -> Self:
-        """Of this process, which has just started."""
+        """The status of this process, which has just started."""
         here: dict[str, Any] = {
             "process": os.getpid(),
             "machine": this_machine(),
@@ -68,7 +69,6 @@ class Status:
         return cls(**here, **known)
 
     def save(self, folder: Path) -> None:
-        """For others to read."""
         self.written = time.time()
         write_atomically(folder / FILE, json.dumps(asdict(self), indent=1) + "\n")
 
@@ -106,7 +106,7 @@ class Status:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a number that a count or a time can be; NaN is none."""
+    """Return whether it is a number that a count or a time can be, which NaN is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LATEST
 
 
@@ -118,11 +118,11 @@ class ServerStatus(Status):
     needed: int = 1
     """Nodes without which a round cannot end."""
     heard: dict[str, float] = field(default_factory=dict)
-    """By number of the node, the time of its last request."""
+    """Time of each node's last request, by number."""
     told: list[int] = field(default_factory=list)
     """Nodes that know that the run is finished."""
     at_work: dict[str, list[float]] = field(default_factory=dict)
-    """Where rounds do not wait for everybody: by number of the node, the round of its task, and when it was sent."""
+    """Round and time of sending of each node's task, by number, where rounds do not wait for everybody."""
 
     def check(self) -> None:
         super().check()
@@ -139,13 +139,12 @@ class NodeStatus(Status):
     """A node's status."""
 
     answered: float = 0.0
-    """When the server last answered."""
+    """Time of the server's last answer."""
     certificate_ends: float = 0.0
     """Expiry of the server's certificate; 0: not seen yet, or none."""
 
 
 def read(deployment: Deployment) -> ServerStatus:
-    """Of a deployment's server."""
     status = ServerStatus.load(deployment.server)
     status.nodes = deployment.nodes
     return status
@@ -207,7 +206,7 @@ def _hold(folder: Path, what: str, see: str) -> Lock:
 
 
 def place_of(status: Status) -> str:
-    """Which process it is, where, and since when."""
+    """The process, its machine, and its start, in words."""
     return f"process {status.process} on {status.machine.split()[0]}, since {moment(status.since)}"
 
 
@@ -279,6 +278,20 @@ class _Writer:
 
 
 # -- stopping ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends this process in good order."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def stop(deployment: Deployment, now: bool = False) -> None:

@@ -16,7 +16,7 @@ TABLE_OPTIONS = "--data table.csv --preference preference.txt"
 
 
 def of_server(deployment: Deployment, place: Path) -> dict[str, str]:
-    """By file name. `place` is the folder's final path."""
+    """Texts by file name. `place` is the folder's final path."""
     programs = Path(sys.executable).parent  # The server runs here; so does what made the folder.
     return {
         "README.md": _page(deployment),
@@ -27,7 +27,7 @@ def of_server(deployment: Deployment, place: Path) -> dict[str, str]:
 
 
 def of_node(deployment: Deployment, number: int, place: Path) -> dict[str, str]:
-    """By file name. `place` is the folder's path if it stays on this machine."""
+    """Texts by file name. `place` is the folder's path if it stays on this machine."""
     programs = Path("/opt/fedpareto/bin")
     command = f"node up . {TABLE_OPTIONS}"
     return {
@@ -144,7 +144,7 @@ _TIMES = """\
 
 
 def _container() -> str:
-    """What holds for both: it owns nothing but the folder, restarts after a crash, and its log stays short."""
+    """Options of both containers: each owns nothing but the folder, restarts after a crash, and its log stays short."""
     return f"""\
     user: "${{FEDPARETO_USER:-{os.getuid()}:{os.getgid()}}}"  # Who owns this folder, as $(id -u):$(id -g).
     restart: on-failure
