@@ -14,6 +14,8 @@ import ast
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,8 +102,15 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 def upwards(arrows: Arrows) -> set[tuple[str, str]]:
     """The arrows against the order of rooms that has few pairs of files against it.
 
-    From the order of their names on, each room moves to its best place for as long as that helps.
+    There are none without a circle. From the order of their names on, each room moves to its best place for as long as
+    that helps.
     """
+    below = defaultdict(set)
+    for who, whom in arrows:
+        below[who].add(whom)
+    with suppress(CycleError):
+        TopologicalSorter(below).prepare()
+        return set()
     order = sorted({room for arrow in arrows for room in arrow})
 
     def gain(one: str, other: str) -> int:
