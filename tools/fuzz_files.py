@@ -77,9 +77,9 @@ def _public(deployment: Any) -> object:
 
 
 def of_page(folder: Path) -> list[Reader]:
-    """Of the page: what is no run, its token, and the frames that it sends."""
+    """Of the page: what is no run, and its token."""
     from fedpareto_audit import matrix
-    from fedpareto_page import form, form_worker, frames, queries, tokens
+    from fedpareto_page import access, form, form_worker, queries
     from fedpareto_page.watch import Shelf
 
     spec, made, token = folder / "matrix.yaml", folder / "matrices" / "m", folder / "page.token"
@@ -97,7 +97,7 @@ def of_page(folder: Path) -> list[Reader]:
         return json.dumps(answer(shelf, other.id), allow_nan=False)
 
     def kept() -> object:
-        found = tokens._read(token)
+        found = access._kept_token(token)
         if not found:
             raise UserError("no token")
         return found
@@ -116,7 +116,6 @@ def of_page(folder: Path) -> list[Reader]:
         return found
 
     federation = folder / "federation"
-    framed = frames.frame({"a": 1}, {"x": np.arange(6.0).reshape(2, 3), "y": np.arange(3, dtype=np.int32)})
     return [
         file_reader(made / "matrix.json", "matrix.json (page)", of_json, lambda: shown(made, queries.matrix)),
         file_reader(made / "matrix.json", "matrix.json (run)", of_json, resumed),
@@ -134,7 +133,6 @@ def of_page(folder: Path) -> list[Reader]:
         ),
         file_reader(token, "page.token", of_bytes, kept),
         Reader("choices (form)", _choices(), of_choices, chosen),
-        Reader("frames of the page", (framed,), of_frame, frames.unframe),
     ]
 
 
@@ -164,15 +162,6 @@ def of_choices(draw: random.Random, content: bytes) -> bytes:
     for key in draw.sample(list(values), 1):
         values[draw.choice((key, key, key.partition(".")[0]))] = draw.choice((*ODD, *CHOSEN))
     return json.dumps({"values": values}).encode()
-
-
-def of_frame(draw: random.Random, content: bytes) -> bytes:
-    """Another head with its right length, or other bytes."""
-    if draw.random() < 0.4:
-        return of_bytes(draw, content)
-    size = int.from_bytes(content[:4], "little")
-    head = of_json(draw, content[4 : 4 + size])
-    return len(head).to_bytes(4, "little") + head + content[4 + size :]
 
 
 def of_agreements(folder: Path) -> list[Reader]:

@@ -14,8 +14,8 @@ from fedpareto.record.reading import load
 from fedpareto.report.across import across_clients
 from fedpareto.report.comparison import comparison
 from fedpareto_page import queries
-from fedpareto_page.frames import unframe
 from fedpareto_page.watch import Shelf, Unknown
+from framing import unframe
 from made_runs import MadeRun
 
 NAMES = ("cfl", "fedavg", "fedpref", "local")

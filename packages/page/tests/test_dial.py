@@ -16,7 +16,7 @@ from browsing import settled
 from fedpareto.algorithms.fronts.praffl import PraFFL
 from fedpareto.problems.fairness.benchmarks import OwnTable
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto_page.ids import id_of
+from fedpareto_page.watch import id_of
 from fedpareto_serve import runs
 from fedpareto_serve.predictions import predict
 from waiting import until

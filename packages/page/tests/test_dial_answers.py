@@ -27,7 +27,7 @@ from fedpareto.problems.multitask.digits import DigitPairs
 from fedpareto.problems.synthetic import Synthetic
 from fedpareto.record.store import RunFolder
 from fedpareto_page.dial import Dial, Superseded, routes
-from fedpareto_page.dial_rows import MISSING, Table
+from fedpareto_page.dial_worker import MISSING, Table
 from fedpareto_page.watch import Unknown
 from fedpareto_serve import runs
 from fedpareto_serve.predictions import predict

@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from browsing import apart
-from fedpareto_page import tokens
+from fedpareto_page import access
 from fedpareto_page.access import POLICY, Guard
 
 OURS = {"content-type": "application/json", "x-fedpareto": "page"}
@@ -219,14 +219,14 @@ def test_a_page_that_is_started_again_on_its_port_has_its_token_and_any_other_ha
 
 def test_a_kept_token_is_private_and_not_used_for_ever(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    token = tokens.kept_for(1)
+    token = access.token_for(1)
     (file,) = (tmp_path / "fedpareto").iterdir()
-    assert tokens.kept_for(1) == token == file.read_text(encoding="utf-8")
-    assert tokens.kept_for(2) != token
+    assert access.token_for(1) == token == file.read_text(encoding="utf-8")
+    assert access.token_for(2) != token
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     os.utime(file, (0, 0))
-    assert tokens.kept_for(1) != token
+    assert access.token_for(1) != token
     file.write_text("x", encoding="utf-8")
-    assert len(tokens.kept_for(1)) == 32
+    assert len(access.token_for(1)) == 32
     file.parent.chmod(0o755)
-    assert tokens.kept_for(1) != tokens.kept_for(1), "a folder that others can read is not used"
+    assert access.token_for(1) != access.token_for(1), "a folder that others can read is not used"

@@ -6,13 +6,12 @@ import json
 import struct
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as of_numpy
 
-from fedpareto.config.errors import UserError
-from fedpareto_page.frames import TYPES, frame, unframe
+from fedpareto_page.frames import TYPES, frame
+from framing import unframe
 
 ARRAYS = st.sampled_from([*TYPES.values(), "<i8"]).flatmap(
     lambda kind: of_numpy.arrays(
@@ -50,11 +49,3 @@ def test_a_browser_can_lay_its_arrays_over_the_bytes():
     assert np.frombuffer(content, "<f8", 2, at + 8).tolist()[0] == 0.1
     assert np.frombuffer(content, "<f4", 2, at + 24).tolist() == [0.5, 2.0]
     assert len(content) == at + 32
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\x01\x00\x00\x00", b"\xff\xff\xff\xff{}", frame({}, {"a": np.ones(3)})[:-1]]
-)
-def test_what_is_no_frame_is_refused_in_one_line(content):
-    with pytest.raises(UserError, match="a frame"):
-        unframe(content)

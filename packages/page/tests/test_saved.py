@@ -19,9 +19,9 @@ from fedpareto.report.across import across_clients
 from fedpareto.report.comparison import comparison
 from fedpareto_page import queries
 from fedpareto_page.comparison import write_comparison
-from fedpareto_page.frames import unframe
 from fedpareto_page.saved import LIVE, LIVE_SCREENS, STATIC, saved
 from fedpareto_page.watch import Shelf
+from framing import unframe
 
 EVIL = '<script>alert("1")</script>'
 NAMESPACE = "http://www.w3.org/2000/svg"

@@ -1,14 +1,22 @@
-"""Who may ask the page what: the name a request came under, its token, and where changes come from.
+"""Access to the page: the name a request came under, its token, and where changes come from.
 
 A page in the browser can send requests to servers of this machine. Names of this machine alone are taken, so that no
 site can give us a name of its own; whoever does not know the token gets nothing; and only our own page changes things.
+The token for a port is kept in a private file, so that open tabs go on when the page is started again.
 """
 
 from __future__ import annotations
 
 import hmac
+import os
+import re
 import secrets
+import stat
+import tempfile
+import time
 from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,10 +24,16 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedpareto.config.errors import UserError
+from fedpareto.config.files import write_atomically
 from fedpareto_serve.request_checks import digest_of, host_of, said, whole_request
 
 TOKEN = "token"
 """The parameter of the first address."""
+BYTES = 24
+DAYS = 7
+"""Days without use after which a token is not used again."""
+SHAPE = re.compile(rf"[A-Za-z0-9_-]{{{BYTES * 4 // 3}}}")
 OURS = ("x-fedpareto", "page")
 """A header that a form or a foreign page cannot send."""
 READING = ("GET", "HEAD")
@@ -47,7 +61,7 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in hosts)
 
     def ticket(self) -> str:
-        """What stands for the token in one address, once."""
+        """A stand-in for the token in one address, good for one visit."""
         one = secrets.token_urlsafe()
         self._tickets.add(one)
         return one
@@ -129,3 +143,45 @@ def _cookie_name(scope: Scope) -> str:
 def _cookie(scope: Scope) -> str:
     """The token that a browser sends; none is empty, which no token is."""
     return cookie_parser(Headers(scope=scope).get("cookie", "")).get(_cookie_name(scope), "")
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return secrets.token_urlsafe(BYTES)
+
+
+def token_for(port: int) -> str:
+    """The token with which the page was last on this port, or a new one; where none can be kept, a new one."""
+    try:
+        file = _private_folder() / f"page-{port}.token"
+    except OSError:
+        return new_token()
+    token = _kept_token(file) or new_token()
+    with suppress(UserError):
+        write_atomically(file, token)
+    return token
+
+
+def _kept_token(file: Path) -> str:
+    """The token in a file; empty without one, or if it is too old or damaged."""
+    try:
+        text, age = file.read_text(encoding="utf-8"), time.time() - file.stat().st_mtime
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text if SHAPE.fullmatch(text) and age < DAYS * 86_400 else ""
+
+
+def _private_folder() -> Path:
+    """A folder that only this user can read; OSError if there is none.
+
+    The system's own folder for this is emptied when the user logs out. In the common folder for temporary files another
+    user could have made one of our name: then it is not ours.
+    """
+    own = os.environ.get("XDG_RUNTIME_DIR")
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    folder = Path(own) / "fedpareto" if own else Path(tempfile.gettempdir()) / f"fedpareto-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if user != "" and (not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077):
+        raise PermissionError(f"{folder} is not private")
+    return folder

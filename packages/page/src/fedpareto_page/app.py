@@ -39,7 +39,9 @@ TYPES = {
     ".png": "image/png",
     ".svg": "image/svg+xml",
 }
-"""Of our own files; what a system says of an ending is not always right, and a module of another type is not run."""
+"""Media types of our own files; what a system says of an ending is not always right, and a module of another type is
+not run.
+"""
 LATEST = "latest"
 
 
@@ -91,7 +93,7 @@ def app_of(
 
 
 def _asked(shelf: Shelf, own: dict[str, Any]) -> APIRouter:
-    """What `answers` answers. Functions without `async` run in threads, so that the stream never waits for them."""
+    """Routes of `queries`. Functions without `async` run in threads, so that the stream never waits for them."""
     router = APIRouter(prefix="/api")
 
     @router.get("/runs")
@@ -207,7 +209,7 @@ def _files() -> APIRouter:
 
 @lru_cache(maxsize=128)
 def _packed(file: Path, stamp: str) -> bytes:
-    """A file as it was at that stamp: a third of the bytes, for whoever looks through a tunnel."""
+    """The file as it was at that stamp, in a third of the bytes, for whoever looks through a tunnel."""
     return gzip.compress(file.read_bytes())
 
 
@@ -250,7 +252,7 @@ def _failed(_: Request, problem: Exception) -> Response:
 
 
 def _invalid(_: Request, problem: Exception) -> Response:
-    """Where the error is; not the value itself, which may be anything."""
+    """A sentence with the place of the error; not the value itself, which may be anything."""
     assert isinstance(problem, RequestValidationError)
     first = problem.errors()[0]
     return said(422, f"{'.'.join(map(str, first['loc'][1:])) or 'the request'}: {first['msg']}")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fedpareto_page.server import Address
 
 RUNS = Path("runs")
-"""Where runs go if nobody says where."""
 
 
 @reads_data
@@ -32,14 +31,16 @@ def page(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="0: any that is free.  [default: 8642, or the next free one]"),
+        typer.Option(
+            min=0, max=65535, help="Port to listen at; 0: any that is free.  [default: 8642, or the next free one]"
+        ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="The address to listen at; the default is this machine alone.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen at; the default is this machine alone.")] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name under which requests may come, as behind a proxy; several times."),
+        typer.Option(
+            metavar="NAME", help="A name under which requests may come, as behind a proxy; may be given several times."
+        ),
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Watch runs, but start or stop none.")] = False,
@@ -86,5 +87,5 @@ def _folder(path: Path) -> Path:
 
 
 def _has_screen() -> bool:
-    """Whether a browser has somewhere to show: without one, some systems open a text browser in our terminal."""
+    """Return whether a browser can show: without a screen, some systems open a text browser in our terminal."""
     return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

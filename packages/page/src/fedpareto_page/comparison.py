@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedpareto.config.errors import UserError
@@ -42,8 +41,10 @@ def write_comparison(
     runs = comparable(records)
     axis = chosen_of(runs, over)
     out = Path(out)
-    with _as_user_error(out):  # Before the work, which takes seconds that a wrong folder would waste.
+    try:  # Before the work, which takes seconds that a wrong folder would waste.
         out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error.strerror or error}") from None
     chosen = [folder for folder, record in zip(distinct, runs, strict=True) if not drawn or record.folder in drawn]
     files = _tables(runs, over)
     if figures:
@@ -51,9 +52,8 @@ def write_comparison(
 
         files |= rendered([record for record in runs if not drawn or record.folder in drawn], bool(drawn), axis)
     files["index.html"] = _page(chosen, rank, converged, over)
-    with _as_user_error(out):
-        for name, content in files.items():
-            write_atomically(out / name, content)
+    for name, content in files.items():
+        write_atomically(out / name, content)
     return out / "index.html"
 
 
@@ -86,11 +86,3 @@ def _page(folders: Sequence[Path], rank: int, converged: bool, over: str | None)
     for id in ids:
         shelf.run(id).seen_as = lambda record: _seen(record, rank, converged)
     return saved(shelf, ids, f"/fronts?over={over}" if over else "/fronts")
-
-
-@contextlib.contextmanager
-def _as_user_error(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write to {out}: {error.strerror or error}") from None

@@ -19,9 +19,9 @@ from fedpareto.config.files import json_text
 from fedpareto_page.worker import Worker, WorkerFailed
 
 MOST_BYTES = 16 * 2**20
-"""Of a file that is dropped on the page."""
+"""Bytes of a file that is dropped on the page."""
 MOST_SENT = 8
-"""Such files that are kept, one for all models with the same inputs."""
+"""Dropped files that are kept, one for all models with the same inputs."""
 MOST_PREFERENCES = 1001
 MOST_EDITS = 1000
 MOST_TABS = 64
@@ -33,13 +33,13 @@ Whose = Annotated[int | None, Query()]
 
 
 class _Strict(BaseModel):
-    """Nothing is guessed: a misspelt field is an error."""
+    """Base of questions; a misspelt field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Turn(_Strict):
-    """Where the dial stands."""
+    """Position of the dial."""
 
     preference: Preference | None = None
     preferences: Annotated[list[Preference], Field(max_length=MOST_PREFERENCES)] | None = None
@@ -49,9 +49,9 @@ class Turn(_Strict):
     edits: Annotated[list[tuple[StrictInt, StrictStr, StrictStr | Number | None]], Field(max_length=MOST_EDITS)] = []
     """Cells with another value: row from 0, column, value."""
     output: StrictInt = 0
-    """Which of the model's answers, where it gives several."""
+    """Number of the model's answer, where it gives several."""
     tab: Annotated[StrictStr, Field(max_length=64)] = ""
-    """Who asks: of the questions of one tab only the newest is answered."""
+    """Name of the browser tab; of its questions only the newest is answered."""
 
 
 class Table(_Strict):
@@ -60,7 +60,7 @@ class Table(_Strict):
     csv: StrictStr | None
     """None: back to the rows with which the page began."""
     run: StrictStr
-    """Whose model reads them; so do those of all runs with the same inputs, and no others."""
+    """Run whose model reads them, as do those of all runs with the same inputs, and no others."""
     name: Annotated[StrictStr, Field(max_length=255)] = ""
 
 
@@ -75,7 +75,7 @@ class Dial:
         self.worker = Worker("fedpareto_page.dial_worker:answer")
         self._file = None if rows is None else str(rows)
         self._sent: OrderedDict[tuple[str, ...], dict[str, Any]] = OrderedDict()
-        """What was sent, by the inputs of the model that it is for."""
+        """Rows that were sent, by the inputs of the model that they are for."""
         # One thread: questions wait their turn without holding up the server.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="dial")
         self._numbers = itertools.count()
@@ -138,7 +138,7 @@ def routes(folder_of: Callable[[str], Path], dial: Dial) -> APIRouter:
 
     @router.get("/api/dial/{id}")
     async def about(id: str, client: Whose = None, seed: Whose = None) -> Response:
-        """What can be asked of a run; where it cannot be served, why."""
+        """Describe what can be asked of a run; where it cannot be served, why."""
         return await _answered(asked("about", id, client=client, seed=seed))
 
     @router.get("/api/dial/{id}/rows")
@@ -188,6 +188,6 @@ def _said(status: int, sentence: str) -> Response:
 
 
 def _invalid(problem: ValidationError) -> Response:
-    """Where the error is; not the value itself, which may be anything."""
+    """A sentence with the place of the error; not the value itself, which may be anything."""
     first = problem.errors()[0]
     return _said(422, f"{'.'.join(map(str, first['loc'][:4])) or 'the question'}: {first['msg']}")

@@ -1,7 +1,8 @@
-"""What the process that predicts for the page's dial does: torch and the models are there, not in the server."""
+"""The process that predicts for the page's dial: torch and the models are here, not in the server."""
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,15 +18,159 @@ from fedpareto.config.errors import UserError
 from fedpareto.config.files import quoted
 from fedpareto.inputs.dialect import Sent
 from fedpareto.inputs.images_texts import Inputs
-from fedpareto.inputs.table import VALUE, InputSchema
+from fedpareto.inputs.table import VALUE, InputSchema, as_number
 from fedpareto.record.store import RunFolder
 from fedpareto.runs.final_files import CONDITIONED_FILE
-from fedpareto_page.dial_rows import Table
 from fedpareto_serve import runs, tables
 from fedpareto_serve.answers import meaning
-from fedpareto_serve.decisions import is_yes_or_no
-from fedpareto_serve.models import AnyPreference, Point, Servable
+from fedpareto_serve.models import AnyPreference, Point, Servable, is_yes_or_no
 from fedpareto_serve.predictions import Predictions, Prepared, prepared
+
+MOST_GROUPS = 8
+"""Different values up to which a column's rows are counted by value."""
+BOUND = re.compile(r"(?P<operator>>=|<=|<|>)\s*(?P<bound>[-+.\deE]+)$")
+"""The end of a rule that compares numbers, such as age>=25."""
+LONGEST_SHOWN = 200
+"""Characters of a cell that are sent to the page."""
+MISSING = "not given"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows and where they come from."""
+
+    rows: Sequence[Mapping[str, Any]]
+    """Values by column name."""
+    name: str
+    """A name in words, such as people.csv."""
+    file: str | None
+    """File that `fedpareto predict` can read them from; None: they are in no file."""
+    rules: Mapping[str, str]
+    """The sensitive columns, with the rule for one of two groups where there is one."""
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Columns whose values can be shown; an image cannot."""
+        return [name for name, value in self.rows[0].items() if value is None or isinstance(value, str | int | float)]
+
+    @cached_property
+    def cells(self) -> list[list[Any]]:
+        """Values that the page shows of each row, in the order of `columns`."""
+        return [[_shown(row.get(name)) for name in self.columns] for row in self.rows]
+
+    @cached_property
+    def groups(self) -> dict[str, Grouping]:
+        """Groupings by column, sensitive ones first, then those with few values, then numbers in four bands."""
+        named = [name for name in self.rules if name in self.columns]
+        found, bands = {}, {}
+        for name in (*named, *(column for column in self.columns if column not in named)):
+            values = [row.get(name) for row in self.rows]
+            grouping = _grouping(values, name, self.rules.get(name, ""))
+            if grouping is not None:
+                found[name] = grouping
+            elif (quarters := _by_quarter(values)) is not None:
+                bands[name] = quarters
+        return found | bands
+
+    def edited(self, edits: Sequence[tuple[int, str, Any]]) -> Table:
+        """With other values in some cells: (row from 0, column, value)."""
+        rows = list(self.rows)
+        for row, column, value in edits:
+            if not 0 <= row < len(rows):
+                raise UserError(f"there is no row {row + 1}; there are {len(rows)}")
+            if column not in rows[row]:
+                raise UserError(f"row {row + 1} has no column '{column}'")
+            rows[row] = {**rows[row], column: value}
+        return replace(self, rows=rows)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups of rows."""
+
+    names: tuple[str, ...]
+    codes: np.ndarray
+    """`[rows]`, positions in `names`."""
+
+    def counts(self, decisions: np.ndarray) -> dict[str, dict[str, int]]:
+        """Numbers of rows, and of those with the decision 1, in each group."""
+        rows = np.bincount(self.codes, minlength=len(self.names))
+        yes = np.bincount(self.codes[decisions == 1], minlength=len(self.names))
+        return {name: {"rows": int(rows[i]), "yes": int(yes[i])} for i, name in enumerate(self.names)}
+
+
+def _grouping(values: Sequence[Any], column: str, rule: str) -> Grouping | None:
+    """Groups by a rule that compares numbers, else by value, else by whether it is the rule's value; None: neither
+    fits.
+    """
+    bound = BOUND.search(rule)
+    if bound is not None:
+        return _by_bound(values, column, bound["operator"], float(bound["bound"]))
+    texts = [_text(value) for value in values]
+    different = sorted(set(texts), key=_in_order)
+    privileged = rule.partition("=")[2].strip()
+    if len(different) > MOST_GROUPS and privileged in different:
+        return Grouping((f"not {privileged}", privileged), np.array([int(text == privileged) for text in texts]))
+    if not 2 <= len(different) <= MOST_GROUPS:
+        return None
+    place = {text: position for position, text in enumerate(different)}
+    return Grouping(tuple(different), np.array([place[text] for text in texts]))
+
+
+def _by_bound(values: Sequence[Any], column: str, operator: str, bound: float) -> Grouping | None:
+    numbers = _numbers(values)
+    reached = numbers >= bound if operator in (">=", "<") else numbers > bound
+    below, above = ("<", "≥") if operator in (">=", "<") else ("≤", ">")
+    names = [f"{column} {below} {bound:g}", f"{column} {above} {bound:g}", MISSING]
+    codes = np.where(np.isnan(numbers), 2, reached.astype(int))
+    present = np.unique(codes)
+    if len(present) < 2:
+        return None
+    return Grouping(tuple(names[code] for code in present), np.searchsorted(present, codes))
+
+
+def _by_quarter(values: Sequence[Any]) -> Grouping | None:
+    """Numbers in up to four bands of about as many rows each; None: some are no numbers, or there is one band only."""
+    numbers = _numbers(values)
+    known = ~np.isnan(numbers)
+    if any(_text(value) != MISSING for value, is_known in zip(values, known, strict=True) if not is_known):
+        return None
+    if not known.any():
+        return None
+    edges = np.unique(np.quantile(numbers[known], [0.25, 0.5, 0.75]))
+    _, codes = np.unique(np.where(known, np.searchsorted(edges, numbers), len(edges) + 1), return_inverse=True)
+    bands = [numbers[codes == code] for code in range(codes.max() + 1)]
+    names = tuple(MISSING if np.isnan(band).all() else _span(band.min(), band.max()) for band in bands)
+    return Grouping(names, codes) if len(set(names)) == len(bands) > 1 else None
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+
+
+def _numbers(values: Sequence[Any]) -> np.ndarray:
+    """NaN where a value is none."""
+    return np.array([np.nan if (number := as_number(value)) is None else number for value in values])
+
+
+def _in_order(text: str) -> tuple[bool, float, str]:
+    """Numbers by size, then texts by letter."""
+    number = as_number(text)
+    return number is None, number or 0.0, text
+
+
+def _text(value: Any) -> str:
+    """The name of a value's group; 1 and 1.0 are the same one."""
+    if value is None or (isinstance(value, float) and np.isnan(value)) or value == "":
+        return MISSING
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()[:LONGEST_SHOWN] or MISSING
+
+
+def _shown(value: Any) -> Any:
+    return value[:LONGEST_SHOWN] if isinstance(value, str) else value
+
 
 MOST_ROWS = 10_000
 MOST_EXAMPLES = 500
@@ -35,7 +180,7 @@ MOST_SEATS = 8
 HEAD = 5
 """Rows of a file that was sent, to show what was understood."""
 NO_FILE = "ROWS.csv"
-"""In a command, where the rows are in no file yet."""
+"""Name in a command where the rows are in no file yet."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +194,7 @@ class Seat:
     reason: str
     """Why there are no rows, or not those that were given; empty where all is well."""
     origin: str
-    """Which rows: "own" of the run, of a "file", or "sent" with a number; another tab may change it."""
+    """Origin of the rows: "own" of the run, of a "file", or "sent" with a number; another tab may change it."""
 
     @cached_property
     def prepared(self) -> Prepared:
@@ -102,7 +247,7 @@ class Desk:
         self._sent[tuple(question["inputs"])] = question["number"], sent
 
     def _about(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """What can be asked of a run; where it cannot be served, why."""
+        """Describe what can be asked of a run; where it cannot be served, why."""
         try:
             seat = self._seat(question)
         except UserError as problem:
@@ -180,7 +325,7 @@ class Desk:
         return seat
 
     def _with_edits(self, seat: Seat, question: Mapping[str, Any]) -> Seat:
-        """The same model with some cells changed; the last such table is kept while the dial turns."""
+        """A seat with some cells changed; the last such table is kept while the dial turns."""
         edits = [tuple(edit) for edit in question.get("edits") or ()]
         if not edits:
             return seat
@@ -249,7 +394,7 @@ def _own(seat: Seat) -> Table:
 
 
 def _kept_by(inputs: Inputs) -> tuple[str, ...]:
-    """What rows are kept by: the columns that a model reads."""
+    """The columns that a model reads, sorted: rows are kept by them."""
     return tuple(sorted(inputs.columns))
 
 
@@ -263,7 +408,7 @@ def nearest(model: Servable, found: Predictions, preference: Sequence[float]) ->
 
 
 def command(seat: Seat, preference: Sequence[float]) -> str | None:
-    """What gives the same in a terminal; None for images that are in no file."""
+    """A command that gives the same in a terminal; None for images that are in no file."""
     card, table = seat.model.card, seat.needed
     if table.file is None and not isinstance(card.inputs, InputSchema):
         return None
@@ -275,14 +420,13 @@ def command(seat: Seat, preference: Sequence[float]) -> str | None:
 
 
 def _counted(seat: Seat, decisions: np.ndarray) -> dict[str, dict[str, dict[str, int]]]:
-    """By column and group; nothing where a decision is not yes or no."""
+    """Counts by column and group; empty where a decision is not yes or no."""
     if not is_yes_or_no(seat.model.card):
         return {}
     return {name: grouping.counts(decisions) for name, grouping in seat.needed.groups.items()}
 
 
 def _one(decisions: np.ndarray, output: int) -> np.ndarray:
-    """Of models with several outputs, those of one."""
     return decisions if decisions.ndim == 1 else decisions[:, output]
 
 
@@ -318,7 +462,7 @@ def _plain(point: Point) -> dict[str, Any]:
 
 
 def _stamp(path: Path) -> int:
-    """Changes when a run is made anew."""
+    """A number that changes when a run is made anew."""
     try:
         return (path / "status.json").stat().st_mtime_ns
     except OSError:
@@ -327,4 +471,3 @@ def _stamp(path: Path) -> int:
 
 torch.set_num_threads(1)  # A few hundred rows are too few to share.
 answer = Desk().answer
-"""What the process is started for."""

@@ -1,4 +1,4 @@
-"""What the shelf tells of each run."""
+"""Entries of the shelf: a run in short."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from fedpareto_page.run import Run
 
 SPARK = 40
 """Most numbers of a small curve."""
+TOLD = ("algorithm", "problem", "held_out", "own_split", "measured", "clients", "rounds", "attack", "defence")
+"""Entries of a record that are told as they are."""
 
 
 def entry(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]:
@@ -29,8 +31,7 @@ def entry(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]
         "id": run.id,
         "name": run.name,
         "label": label,
-        "algorithm": about.algorithm,
-        "problem": about.problem,
+        **{name: getattr(about, name) for name in TOLD},
         "objectives": [
             {
                 "name": one.name,
@@ -41,28 +42,17 @@ def entry(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]
             for one in about.objectives
         ],
         "splits": list(about.splits),
-        "held_out": about.held_out,
-        "own_split": about.own_split,
-        "measured": about.measured,
         "seeds": list(about.seeds),
         "started": [seed for seed in about.seeds if seed in sums.seeds],
-        "clients": about.clients,
-        "rounds": about.rounds,
         "status": run.plain_status,
         "began": about.began or None,
         "changed": run.following.changed,
         "lines": len(run.lines),
         "epoch": run.following.epoch,
-        "headline": sums.headline,
-        "spark": sums.spark,
-        "failures": sums.failures,
-        "bytes_up": sums.bytes_up,
-        "bytes_down": sums.bytes_down,
+        **{name: getattr(sums, name) for name in ("headline", "spark", "failures", "bytes_up", "bytes_down")},
         "private": run.is_private,
         "servable": run.is_servable,
         "spec": run.spec,
-        "attack": about.attack,
-        "defence": about.defence,
         "has": {**sums.has, "mission": (run.folder / "mission.json").is_file()},
         "deployment": deployment,
         "error": None,
@@ -95,13 +85,13 @@ def _starting(run: Run, deployment: str | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Sums:
-    """What follows from a run's lines together."""
+    """Figures that follow from all lines of a run."""
 
     seeds: frozenset[int]
     headline: list[Any] | None
-    """What is measured, the mean over seeds, and the deviation."""
+    """Name of the measure, its mean over seeds, and the deviation."""
     spark: list[float | None]
-    """How it went, mean over seeds."""
+    """The measure over rounds, mean over seeds."""
     failures: int
     bytes_up: int
     bytes_down: int
@@ -155,7 +145,7 @@ def _number(value: object) -> float:
 
 
 def _ends(run: Run, about: Record) -> np.ndarray | None:
-    """Of each seed that ended, as solutions.json says."""
+    """Measure at the end of each seed that ended, from solutions.json."""
     found = run.following.solutions.value
     if not found:
         return None
@@ -165,7 +155,7 @@ def _ends(run: Run, about: Record) -> np.ndarray | None:
 
 
 def _has(lines: Sequence[Line]) -> dict[str, bool]:
-    """What some rounds tell; the first of them may be without."""
+    """Kinds of data that some rounds have; the first of them may be without."""
     some = [lines[place] for place in sorted({0, len(lines) // 2, len(lines) - 1})] if lines else []
     blocks = {name for line in some for name in line.columns.blocks(line.row)}
     return {
@@ -179,3 +169,8 @@ def _has(lines: Sequence[Line]) -> dict[str, bool]:
 def finite(value: float) -> float | None:
     """For JSON, which has no other numbers."""
     return float(value) if math.isfinite(value) else None
+
+
+def finite_rows(points: np.ndarray) -> list[list[float | None]]:
+    """Rows of numbers; null where one is not finite."""
+    return [[finite(value) for value in row] for row in points.tolist()]

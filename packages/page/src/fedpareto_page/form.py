@@ -15,9 +15,9 @@ from fedpareto.config.files import free_path, must_be_whole_letters, quoted
 from fedpareto_page.worker import Worker
 
 TARGET = "fedpareto_page.form_worker:answer"
-"""Of the worker that knows algorithms and problems."""
+"""Target of the worker that knows algorithms and problems."""
 NAME = re.compile(r"\w[\w .,+=@-]{0,99}")
-"""What a folder may be called that the page makes."""
+"""Names that the page gives to folders."""
 
 
 class Wanted(BaseModel):
@@ -26,7 +26,7 @@ class Wanted(BaseModel):
     values: dict[str, Any]
     """A spec's values by flat names; texts are read as on the command line."""
     name: str = ""
-    """Of its folder; empty: after algorithm and problem."""
+    """Name of its folder; empty: after algorithm and problem."""
 
     @field_validator("values", "name")
     @classmethod
@@ -62,7 +62,6 @@ def routes(worker: Worker, root: Path, read_only: bool = False) -> APIRouter:
 
 
 def folder_name(wanted: Wanted, settled: dict[str, Any]) -> str:
-    """What the folder of a run is to be called."""
     name = wanted.name.strip() or str(settled["name"])
     if NAME.fullmatch(name) is None:
         raise UserError(f"a folder cannot be called '{name}' here; use letters, digits, spaces and . , + - = @ _")

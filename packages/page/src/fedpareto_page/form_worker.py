@@ -1,4 +1,4 @@
-"""What there is to choose from, and what a choice comes to: in a process of its own, since it needs torch."""
+"""The form's choices, and what a choice comes to: in a process of its own, since it needs torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedpareto.spec.spec import NAMED_SECTIONS, PARTS, WORDS, Spec
 TEXTS = tuple(name for name, kind in keys.hints().items() if kind not in (int, float, bool))
 """Keys whose values are texts on the command line: "3" is three seeds."""
 AS_TYPED = {*TEXTS, *NAMED_SECTIONS, *(f"{section}.{word}" for section, word in WORDS.items())}
-"""What is a text or a word, and never read as a value: "none" is a kind of attack."""
+"""Keys whose values are texts or words, never read as numbers: "none" is a kind of attack."""
 FLAGS = {
     **{one.name if one.name not in WORDS else f"{one.name}.{WORDS[one.name]}": one.option for one in keys.about()},
     "problem": "--problem",
@@ -65,7 +65,7 @@ def _choice(name: str, cls: type, describe: Callable[[str, Any], dict[str, Any]]
 
 
 def _problem(name: str, cls: Any) -> dict[str, Any]:
-    """With how its clients learn, and how many there are unless said otherwise."""
+    """A problem with its learner and its usual number of clients."""
     learner = cls().learner()
     usual = to_plain(learner)
     learning = [{**one, "default": usual[one["name"]]} for one in described.parameters(type(learner))]
@@ -121,13 +121,13 @@ def check(values: Values, come_to: Callable[[Values], dict[str, Any]] | None = N
 
 
 def settle(values: Values) -> dict[str, Any]:
-    """The same, or UserError; "words" are those after `fedpareto run`, "name" is one for a folder."""
+    """The YAML, the words after `fedpareto run`, and a name for a folder; or UserError."""
     consent.name_all(values)
     return outlined(values, in_full=True)
 
 
 def outlined(values: Values, in_full: bool = False) -> dict[str, Any]:
-    """The same without a look at any data, for those who may only watch."""
+    """The same as `settle` without a look at any data, for those who may only watch."""
     given = {key.removesuffix(".name"): value for key, value in values.items()}
     given = {"algorithm": given.get("algorithm", NAMED_SECTIONS["algorithm"]), **_in_order(given)}
     spec = _draft(given).finish()
@@ -171,7 +171,7 @@ def _about(key: str) -> Iterator[None]:
 
 
 def _place(key: str) -> str:
-    """How messages of a draft begin that are about a value."""
+    """Beginning of a draft's message about a value."""
     return f"⟨{key}⟩"
 
 
@@ -182,7 +182,7 @@ def _told(problem: str) -> tuple[str | None, str]:
 
 
 def _needed(given: Values, spec: Spec) -> dict[str, Any]:
-    """What makes a difference: without the values that make the same spec when they are left out."""
+    """Values that make a difference: without those that can be left out."""
     whole, needed, before = spec.to_mapping(), dict(given), len(given) + 1
     while len(needed) < before:  # An attack's kind can be left out once its parameters are.
         before = len(needed)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.config.errors import DamagedFile, reading
-from fedpareto.config.files import json_text, parse_object
+from fedpareto.config.files import json_text
 
 STEP = 8
 """Everything begins at a multiple of so many bytes, as a browser's arrays of numbers must."""
@@ -29,24 +28,6 @@ def frame(head: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> bytes:
         content = array.tobytes()
         parts += [content, bytes(-len(content) % STEP)]
     return b"".join(parts)
-
-
-def unframe(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `frame` was given."""
-    where = "a frame"
-    with reading(where):
-        at = 4 + int.from_bytes(content[:4], "little")
-        head = parse_object(content[4:at], where)
-        columns = {}
-        for entry in head.pop("columns"):
-            kind, shape = np.dtype(TYPES[entry["type"]]), tuple(entry["shape"])
-            count = int(np.prod(shape, dtype=np.int64))
-            columns[entry["name"]] = np.frombuffer(content, kind, count, at).reshape(shape)
-            at += count * kind.itemsize
-            at += -at % STEP
-        if at != len(content):
-            raise DamagedFile(f"{where} is damaged: it has {len(content)} bytes of {at}")
-    return head, columns
 
 
 def _compact(array: np.ndarray) -> np.ndarray:

@@ -31,8 +31,7 @@ from fedpareto.config.files import (
 from fedpareto.config.interrupts import StopFile
 from fedpareto.contract import consent
 from fedpareto_page.form import Wanted, command_of, folder_name
-from fedpareto_page.ids import id_of
-from fedpareto_page.watch import Unknown
+from fedpareto_page.watch import Unknown, id_of
 from fedpareto_page.worker import Worker
 
 ASKED, OUTPUT = "asked.yaml", "output.log"
@@ -53,14 +52,14 @@ class Job:
     """Bytes of its output that are of processes before it."""
 
     def state(self) -> dict[str, Any]:
-        """Whether it is beginning, running or over; with the process's last words if it ended with an error."""
+        """Its state: beginning, running or over; with the process's last words if it ended with an error."""
         code = self.process.poll()
         if code is None:
             return {"state": "running" if self._has_begun() else "beginning", "message": None}
         return {"state": "over", "message": self._last_words() if code else None}
 
     def _has_begun(self) -> bool:
-        """Whether the folder says that this process works on it."""
+        """Return whether the folder says that this process works on it."""
         try:
             worker = read_object(self.folder / "status.json").get("process")
         except UserError:  # Not there yet.
@@ -82,11 +81,11 @@ class Jobs:
     """Starts, stops and resumes runs; knows those whose processes it started."""
 
     root: Path
-    """Where new folders go."""
+    """Folder of new runs."""
     started: dict[str, Job] = field(default_factory=dict)
-    """By id."""
+    """Runs that were started here, by id."""
     failed: dict[str, str] = field(default_factory=dict)
-    """By id, why a run could not begin; its folder is gone again."""
+    """Reasons why runs could not begin, by id; their folders are gone again."""
 
     def must_have_room(self) -> None:
         """Raises UserError if the folder for new ones is a run's own."""
@@ -115,7 +114,7 @@ class Jobs:
         StopFile(folder).write(now)
 
     def state(self, id: str) -> dict[str, Any]:
-        """How the process of a run began: waits a little while that is open."""
+        """State of the process of a run; waits a little while it is beginning."""
         for _ in range(round(LONGEST_WAIT / PAUSE)):
             found = self._state(id)
             if found["state"] != "beginning":
@@ -171,19 +170,18 @@ def way_on(folder: Path) -> list[str]:
 
 
 def is_busy(folder: Path) -> bool:
-    """Whether a process is working on a run."""
     return Lock(folder / ".lock").is_held()
 
 
 class Stopping(BaseModel):
-    """How a run is to stop."""
+    """A request to stop a run."""
 
     now: bool = False
     """Without waiting for the round under way."""
 
 
 class Resuming(BaseModel):
-    """How a run is to go on."""
+    """A request to go on with a run."""
 
     set: list[str] = []
     """Changes, such as "quorum=3"."""

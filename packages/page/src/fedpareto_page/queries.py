@@ -1,37 +1,37 @@
-"""What the page asks for, each answered by a function of the shelf: the server and the saved page call these alone."""
+"""Answers to all that the page asks about a shelf: the server and the saved page call these functions alone."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 from fedpareto.config.errors import UserError
-from fedpareto.record.entries import EVALUATIONS
+from fedpareto.config.files import quoted
+from fedpareto.record.entries import EVALUATIONS, Solution
 from fedpareto.record.lines import Lines
 from fedpareto.record.run_record import Record, distinguish
-from fedpareto_page.about import about as about_run
-from fedpareto_page.attacks import matrix as matrix_of
-from fedpareto_page.clients import clients as clients_of
-from fedpareto_page.compare import compare as compare_of
-from fedpareto_page.entries import entry
-from fedpareto_page.federation import federation as federation_of
-from fedpareto_page.film import film as film_of
+from fedpareto.report.across import across_clients
+from fedpareto.report.by_device import by_device
+from fedpareto.report.comparison import comparison
+from fedpareto.report.likeness import comparable
+from fedpareto.report.table import Table
+from fedpareto_page import clients as of_clients
+from fedpareto_page import other_runs
+from fedpareto_page.entries import entry, finite, finite_rows
 from fedpareto_page.frames import frame
-from fedpareto_page.grid import grid as grid_of
-from fedpareto_page.other_runs import Other
-from fedpareto_page.run import Run
-from fedpareto_page.series import values_of
-from fedpareto_page.solutions import solutions as solutions_of
+from fedpareto_page.run import Run, values_of
 from fedpareto_page.watch import Shelf, Unknown
 
 MOST_POINTS = 200_000
-"""Of one answer: above, rounds are left out."""
+"""Values in one answer; of more, rounds are left out."""
 MOST_EVENTS = 500
-"""Of one answer: the newest."""
+"""Refusals in one answer: the newest."""
 
 
 def runs(shelf: Shelf) -> dict[str, Any]:
@@ -48,18 +48,104 @@ def runs(shelf: Shelf) -> dict[str, Any]:
 
 
 def about(shelf: Shelf, id: str) -> dict[str, Any]:
-    """What a run is."""
+    """All about one run that does not grow line by line."""
     with shelf.lock:
         run = shelf.run(id)
-        return about_run(run, _labels(shelf).get(id, ""), shelf.deployment_of(run))
+        record = run.latest
+        references = record.references if record.lines else {}
+        return {
+            "id": run.id,
+            "name": run.name,
+            "label": _labels(shelf).get(id, ""),
+            "spec": run.following.spec.value,
+            "versions": record.versions,
+            "choices": record.choices,
+            "outputs": [
+                {"name": one.name, "classes": list(one.classes), "words": one.in_words} for one in record.outputs
+            ],
+            "names": list(record.names),
+            "tiers": list(record.tiers),
+            "attack": record.attack,
+            "attackers": [list(of_seed) for of_seed in record.attackers],
+            "attack_from": run.spec.get("attack.from_round") if record.attack else None,
+            "defence": record.defence,
+            "warnings": record.warnings if record.lines else [],
+            "early_stop": record.early_stop if record.lines else "",
+            "known_front": None if record.known_front is None else finite_rows(record.known_front),
+            "references": {
+                name: {str(seed): finite_rows(points) for seed, points in by_seed.items()}
+                for name, by_seed in references.items()
+            },
+            "changes": [dict(one) for one in record.changes],
+            "files": _files(run),
+            "commands": _commands(run, shelf.deployment_of(run)),
+        }
+
+
+def _files(run: Run) -> list[dict[str, Any]]:
+    found = sorted(path for path in run.folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return [{"name": path.name, "bytes": path.stat().st_size} for path in found]
+
+
+def _commands(run: Run, deployment: str | None) -> dict[str, str | None]:
+    """Commands that do in a terminal what the page shows of this run."""
+    folder, is_over = quoted(run.folder), run.status.name == "finished"
+    parent = quoted(run.folder.parent)
+    if deployment is not None:
+        resume, stop = f"fedpareto server resume {parent}", f"fedpareto server stop {parent}"
+    else:
+        resume, stop = f"fedpareto resume {folder}", f"fedpareto stop {folder}"
+    return {
+        "show": f"fedpareto show {folder}",
+        "resume": None if is_over or run.busy else resume,
+        "repeat": f"fedpareto run --spec {quoted(run.folder / 'spec.yaml')} --out NEW",
+        "stop": stop if run.busy else None,
+        "predict": _predict(run, folder) if run.is_servable else None,
+        "look": f"fedpareto space look {folder}" if (run.folder / "mission.json").is_file() else None,
+        "page": f"fedpareto page {folder}",
+    }
+
+
+def _predict(run: Run, folder: str) -> str:
+    alike = ",".join([f"{1 / len(run.about.objectives):.3g}"] * len(run.about.objectives))
+    return f"fedpareto predict {folder} --preference {alike} --input ROWS.csv"
 
 
 def solutions(shelf: Shelf, id: str, split: str) -> bytes:
-    """A frame: what a run ended with, and what its clients wanted."""
+    """A frame: by seed the final models' objectives `[m, k]` on a split and all clients' preferences `[n, m]`.
+
+    A run that goes on has no solutions yet. Whose the models are is told where they are not those of clients 0, 1, ….
+    Private preferences are left out.
+    """
     with shelf.lock:
         run = shelf.run(id)
         _split(run, "sent", split)
-        return solutions_of(run, split)
+        record = run.latest
+        found = [_without_outliers(one, record) for one in record.solutions] if record.finished else []
+        columns = {f"values.{one.seed}": one.objectives[split].T for one in found if split in one.objectives}
+        for seed in () if run.is_private else record.started:
+            if (wishes := record.preferences(seed)) is not None:
+                columns[f"preferences.{seed}"] = wishes
+        return frame({"solutions": [_solution(one, record) for one in found]}, columns)
+
+
+def _without_outliers(one: Solution, record: Record) -> Solution:
+    if record.rank == 1 and not record.converged:
+        return one
+    kept = np.flatnonzero(record.counts(one))
+    objectives = {split: points[kept] for split, points in one.objectives.items()}
+    return dataclasses.replace(one, clients=tuple(one.clients[i] for i in kept), objectives=objectives)
+
+
+def _solution(one: Solution, record: Record) -> dict[str, Any]:
+    is_everybody = one.clients == tuple(range(record.clients))
+    return {
+        "seed": one.seed,
+        "round": one.round,
+        "clients": None if is_everybody else list(one.clients),
+        "count": len(one.clients),
+        "indicators": {name: finite(value) for name, value in one.indicators.items()},
+    }
 
 
 def lines(shelf: Shelf, id: str, since: int = 0, epoch: int = 0) -> bytes:
@@ -126,7 +212,7 @@ def film(shelf: Shelf, id: str, seed: int) -> bytes:
         run = shelf.run(id)
         record = run.record
         wishes = None if run.is_private else record.preferences(seed)
-    return film_of(record, seed, wishes)
+    return of_clients.film(record, seed, wishes)
 
 
 def grid(shelf: Shelf, id: str, seed: int) -> bytes:
@@ -134,34 +220,63 @@ def grid(shelf: Shelf, id: str, seed: int) -> bytes:
     with shelf.lock:
         run = shelf.run(id)
         record, quorum = run.record, run.spec.get("quorum")
-    return grid_of(record, seed, quorum)
+    return of_clients.grid(record, seed, quorum)
 
 
 def clients(shelf: Shelf, id: str, seed: int, round: int | None, runs: Sequence[str]) -> dict[str, Any]:
-    """What each client wanted and got; `round` None is the latest."""
+    """A table of what each client wanted and got; `round` None is the latest."""
     with shelf.lock:
         run = shelf.run(id)
         record, is_private = run.record, run.is_private
         wishes = None if is_private else record.preferences(seed)
         others = {other: found for other in runs if (found := _loaded(shelf.run(other))) is not None}
-    return clients_of({id: record, **others}, id, seed, round, wishes, is_private)
+    return of_clients.clients({id: record, **others}, id, seed, round, wishes, is_private)
 
 
 def compare(shelf: Shelf, runs: Sequence[str]) -> dict[str, Any]:
-    """Runs side by side."""
+    """Runs side by side: the tables of the report for those that have rounds, and in what the specs of all differ."""
     with shelf.lock:
         chosen = {id: shelf.run(id) for id in runs}
         labels = _labels(shelf)  # One name on all screens, whichever runs are chosen.
         loaded = {id: found for id, run in chosen.items() if (found := _loaded(run)) is not None}
-        records = {id: dataclasses.replace(one, label=labels.get(id, one.label)) for id, one in loaded.items()}
-        specs = {id: run.spec for id, run in chosen.items()}
-    return compare_of(records, specs)
+        records = [dataclasses.replace(one, label=labels.get(id, one.label)) for id, one in loaded.items()]
+        differences = _differences({id: run.spec for id, run in chosen.items()})
+    try:
+        ids = {one.label: id for id, one in zip(loaded, comparable(records), strict=True)}
+    except UserError as problem:
+        return {"table": None, "across": [], "by_device": [], "differences": differences, "refused": str(problem)}
+    return {
+        "table": _with_ids(comparison(records), ids),
+        "across": [_with_ids(table, ids) for table in across_clients(records)],
+        "by_device": [_with_ids(table, ids) for table in by_device(records)],
+        "differences": differences,
+        "refused": None,
+    }
+
+
+def _with_ids(table: Table, ids: Mapping[str, str]) -> dict[str, Any]:
+    """A table with the id of each row's run; the row of a reference has none."""
+    found = table.to_plain()
+    for row in found["rows"]:
+        label = row["label"]
+        row["run"] = ids.get(label) or ids.get(label.rpartition(", ")[0])
+    return found
+
+
+def _differences(specs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The keys of which not all runs have the same value; null where a run has no such key."""
+    every, missing = list(specs.values()), object()
+    return [
+        {"key": key, "values": {id: spec.get(key) for id, spec in specs.items()}}
+        for key in dict.fromkeys(key for spec in every for key in spec)
+        if any(spec.get(key, missing) != every[0].get(key, missing) for spec in every)
+    ]
 
 
 def matrix(shelf: Shelf, id: str) -> dict[str, Any]:
     """Algorithms under attacks behind defences, as far as they were run."""
     with shelf.lock:
-        return matrix_of(_other(shelf, id, "matrix"))
+        return other_runs.matrix(_other(shelf, id, "matrix"))
 
 
 def federation(shelf: Shelf, id: str) -> dict[str, Any]:
@@ -169,10 +284,10 @@ def federation(shelf: Shelf, id: str) -> dict[str, Any]:
     with shelf.lock:
         other = _other(shelf, id, "deployment")
         run = next((run for run in shelf.runs.values() if other.is_deployment_of(run.folder)), None)
-        return federation_of(other, run)
+        return other_runs.federation(other, run)
 
 
-def _other(shelf: Shelf, id: str, kind: str) -> Other:
+def _other(shelf: Shelf, id: str, kind: str) -> other_runs.Other:
     found = shelf.other(id)
     if found.kind != kind:
         raise Unknown(f"'{id}' is a {found.kind}, not a {kind}")
@@ -193,7 +308,7 @@ def _version() -> str:
 
 
 def _labels(shelf: Shelf) -> dict[str, str]:
-    """By id, names that tell runs of one problem apart; those of others never stand beside them."""
+    """Names by id that tell runs of one problem apart; those of others never stand beside them."""
     sound = [run for run in shelf.runs.values() if run.error is None]
     found: dict[str, str] = {}
     for problem in {run.about.problem for run in sound}:

@@ -9,22 +9,116 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedpareto.config.errors import UserError
 from fedpareto.config.files import Lock
+from fedpareto.moo.fairness import LOW_SHARE, shares_improved
+from fedpareto.record.chunked_array import Pieces
 from fedpareto.record.entries import EVALUATIONS, Line, Status
 from fedpareto.record.following import FINISHED, Following
 from fedpareto.record.growing_file import Kept
+from fedpareto.record.lines import NUMBERS, Lines
 from fedpareto.record.run_record import Record
 from fedpareto.spec import yaml_file
-from fedpareto_page.series import Series
+
+Array = NDArray[np.float64]
+
+LEFT_OUT = ("over",)
+"""Numbers of a line that the page has no use for."""
+
+
+class Series:
+    """Columns with a number for each line, NaN where not known; what follows from clients' values is kept here."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.total = 0
+        self._columns: dict[str, Pieces] = {}
+        self._losses: dict[int, tuple[int, Array, NDArray[np.int64]]] = {}
+
+    def follow(self, about: Record, lines: Lines, epoch: int) -> None:
+        """Takes lines into account that were not there before; in another epoch, all anew."""
+        if epoch != self.epoch or len(lines) < self.total:
+            self.epoch = epoch
+            self._begin()
+        count = len(lines) - self.total
+        if not count:
+            return
+        for name, values in self._derived(about, lines):
+            column = self._columns.setdefault(name, Pieces(1, "<f8"))
+            column.extend(np.full((self.total - len(column), 1), np.nan))
+            column.extend(np.asarray(values, dtype=np.float64)[:, None])
+        self.total += count
+        for column in self._columns.values():
+            column.extend(np.full((self.total - len(column), 1), np.nan))
+
+    def since(self, about: Record, lines: Lines, since: int) -> dict[str, Array]:
+        """The numbers of the lines from this one on."""
+        numbers = lines.numbers(since)
+        found = {name: numbers[:, i] for i, name in enumerate(NUMBERS) if name not in LEFT_OUT}
+        averages = lines.averages(numbers)
+        for e, evaluation in enumerate(EVALUATIONS):
+            for s, split in enumerate(about.splits):
+                for j in range(len(about.objectives)):
+                    found[f"{evaluation}.{split}.{j}"] = averages[:, e, s, j]
+        return found | {name: column.since(since)[:, 0] for name, column in self._columns.items()}
+
+    def _derived(self, about: Record, lines: Lines) -> Iterator[tuple[str, Array]]:
+        places, own = range(self.total, len(lines)), about.splits.index(about.own_split)
+        points = values_of(lines, places, "sent", own)
+        for j, objective in enumerate(about.objectives):
+            worst, nine = low_ends(points[:, j], objective.maximise)
+            yield f"sent.worst.{j}", worst
+            yield f"sent.nine.{j}", nine
+        yield "improved", np.array([self._improved(lines, place) for place in places])
+        rest = lines.rest(self.total)
+        for name in dict.fromkeys(name for one in rest for name, value in one.items() if _is_number(value)):
+            values = (one.get(name) for one in rest)
+            yield name, np.array([value if _is_number(value) else np.nan for value in values], dtype=np.float64)
+
+    def _improved(self, lines: Lines, place: int) -> float:
+        """The share of the participants whose loss did not rise in a round; NaN where losses were not measured."""
+        if not lines.has_block(place, "losses"):
+            return float("nan")
+        line = lines[place]
+        losses, before = line.losses, self._losses.get(line.seed)
+        assert losses is not None
+        now = self._losses[line.seed] = line.round, losses, line.columns.participants(line.row)
+        return shares_improved([before, now]).get(line.round, np.nan) if before is not None else np.nan
+
+
+def values_of(lines: Lines, places: Sequence[int], evaluation: str, split: int) -> Array:
+    """Values `[k, m, n]` of clients by line and objective; NaN where not known."""
+    return lines.columns.stacked(lines.rows_with(evaluation, places), evaluation, split)
+
+
+def low_ends(values: Array, maximise: bool) -> tuple[Array, Array]:
+    """The worst of each row of values `[k, n]`, and what nine of ten have at least; NaN without any."""
+    ordered = np.sort(values if maximise else -values, axis=1)  # NaN comes last.
+    known = np.isfinite(ordered).sum(axis=1)
+    place = np.maximum(known - 1, 0) * (LOW_SHARE / 100)
+    low = np.floor(place).astype(np.int64)
+    rows = np.arange(len(ordered))
+    at, above = ordered[rows, low], ordered[rows, np.minimum(low + 1, np.maximum(known - 1, 0))]
+    nine = at + (above - at) * (place - low)
+    sign = 1.0 if maximise else -1.0
+    return sign * ordered[:, 0], sign * nine
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
 
 PRIVATE = "private"
 """Preferences, in the spec of a deployment."""
 MOST_TOLD = 100
 """New lines whose numbers an event has: a page asks for more of them itself."""
 EVALUATED = tuple(f"{name}." for name in EVALUATIONS)
-"""What the names of columns begin with that follow from clients' values."""
+"""Beginnings of the names of columns that follow from clients' values."""
 MODELS = ("models.safetensors", "conditioned.safetensors")
 
 
@@ -35,19 +129,18 @@ class Run:
         self.id, self.name, self.folder = id, name, folder
         self.following = Following(folder)
         self.busy = False
-        """Whether a process is at work on it."""
         self.seen_as: Callable[[Record], Record] = lambda record: record
-        """Who asks for a record gets this of it, such as one without outliers."""
+        """A view of its record for whoever asks, such as one without outliers."""
         self.series = Series()
         self.sums: tuple[int, object] | None = None
-        """What follows from all lines together, and the version of which it does."""
+        """Figures that follow from all lines, and the version of the lines."""
         self._spec = Kept(folder / "spec.yaml", _flat_spec)
         self._lock = Lock(folder / ".lock")
         self._is_new = True
 
     @property
     def is_due(self) -> bool:
-        """Whether it is worth looking at it each time."""
+        """Return whether it is worth looking at it each time."""
         return self._is_new or self.busy or self.following.left > 0
 
     def look(self, most: int) -> bool:
@@ -61,7 +154,7 @@ class Run:
 
     @property
     def status(self) -> Status:
-        """What the run wrote last; unknown where that cannot be read."""
+        """The state that the run wrote last; unknown where that cannot be read."""
         try:
             return self.following.status.value
         except UserError:
@@ -69,17 +162,16 @@ class Run:
 
     @property
     def about(self) -> Record:
-        """What run.json says, without any round; raises what is wrong with the folder."""
+        """The record without any round; raises what is wrong with the folder."""
         return self.following.about.value
 
     @property
     def record(self) -> Record:
-        """All that was read of it."""
         return self.seen_as(self.following.record())
 
     @property
     def latest(self) -> Record:
-        """The same, or before its first round what run.json says."""
+        """Its record, or before its first round what run.json says."""
         try:
             return self.record
         except UserError:
@@ -87,17 +179,16 @@ class Run:
 
     @property
     def lines(self) -> Sequence[Line]:
-        """Those that were read, as they were written."""
         return self.following.lines
 
     @property
     def is_starting(self) -> bool:
-        """Whether a process is at work on it that has not come to its first round."""
+        """Return whether a process is at work on it that has not come to its first round."""
         return self.busy and self.following.about.seen is None
 
     @property
     def error(self) -> str | None:
-        """What is wrong with the folder, in one line."""
+        """The fault of the folder, in one line."""
         try:
             self.following.check()
         except UserError as problem:
@@ -106,13 +197,12 @@ class Run:
 
     @property
     def news(self) -> dict[str, Any]:
-        """What an event tells of it."""
+        """The content of an event about it."""
         lines, epoch = len(self.lines), self.following.epoch
         return {"run": self.id, "lines": lines, "epoch": epoch, "status": self.plain_status}
 
     @property
     def plain_status(self) -> dict[str, Any]:
-        """For the page."""
         status = self.status
         return {
             "name": status.name,
@@ -133,7 +223,7 @@ class Run:
 
     @property
     def is_private(self) -> bool:
-        """Whether preferences stay with the nodes; a spec that cannot be read may have said so."""
+        """Return whether preferences stay with the nodes; a spec that cannot be read may have said so."""
         try:
             return self._spec.value.get("preferences") == PRIVATE
         except UserError:
@@ -141,11 +231,10 @@ class Run:
 
     @property
     def is_servable(self) -> bool:
-        """Whether its models can be asked."""
         return any((self.folder / name).is_file() for name in MODELS) and (self.folder / "inputs.json").is_file()
 
     def told_since(self, since: int, epoch: int) -> dict[str, Any]:
-        """Of lines from this one on, those numbers that are known, for an event; none if nobody has those before."""
+        """The known numbers of lines from this one on, for an event; empty if nobody has those before."""
         is_followed = since > 0 and (self.series.total, self.series.epoch) == (since, epoch)
         are_few = epoch == self.following.epoch and 0 < len(self.lines) - since <= MOST_TOLD
         if not is_followed or not are_few or self.error is not None:
@@ -155,7 +244,7 @@ class Run:
         return {"since": since, "numbers": told}
 
     def numbers(self, since: int) -> dict[str, np.ndarray]:
-        """By name, of each line from this one on that was read."""
+        """The numbers of each line from this one on that was read, by name."""
         lines = self.following.kept
         if lines is None:
             return {}

@@ -27,16 +27,16 @@ STYLE, MAIN = (
     '<link rel="stylesheet" href="/static/style.css">',
     '<script type="module" src="/static/main.js"></script>',
 )
-"""What index.html has in the places of the style and of the scripts."""
+"""Lines of index.html in place of the style and of the scripts."""
 ASK = re.compile(r'((?:from|import)\s*\(?\s*)"(\.\.?/[^"]+)"')
-"""Where one module names another."""
+"""A module's name in another module."""
 FIRST = "main.js"
 LIVE_SCREENS = ("attacks", "dial", "federation", "new", "studies")
-"""Those that show what a server does."""
+"""Screens of what a server does."""
 LIVE = frozenset({"stream.js", "tabs.js", *(f"screens/{name}.js" for name in LIVE_SCREENS)})
 """Modules that are of no use without a server; the page does not offer their screens then."""
 PREFIX = "fedpareto/"
-"""Of the modules' names."""
+"""Beginning of the modules' names."""
 VIEW = "/fronts"
 Answer = dict[str, Any] | bytes
 
@@ -70,7 +70,7 @@ def saved(shelf: Shelf, ids: Sequence[str], view: str = VIEW) -> bytes:
 
 
 def _digest(text: str) -> str:
-    """What a policy calls a script or a style by."""
+    """The name of a script or a style in a policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

@@ -9,21 +9,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
-
 from fedpareto.config.errors import UserError
-from fedpareto_page import app, tokens
+from fedpareto_page import access, app
 from fedpareto_page.watch import Shelf
-from fedpareto_serve.listening import (
-    KEEP_ALIVE,
-    LOOPBACK,
-    MOST_CONNECTIONS,
-    Protocol,
-    in_url,
-    is_loopback,
-    listening,
-    on_signals,
-)
+from fedpareto_serve.listening import LOOPBACK, Server, in_url, is_loopback, listening
 
 PORT = 8642
 PORTS = 20
@@ -34,7 +23,7 @@ PATIENCE = 3
 
 @dataclass(frozen=True)
 class Options:
-    """How to serve the page."""
+    """Options of the page's server."""
 
     host: str = "127.0.0.1"
     port: int | None = None
@@ -48,7 +37,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Address:
-    """Where the page is."""
+    """The page's address."""
 
     base: str
     token: str
@@ -70,49 +59,25 @@ def serve(roots: Sequence[Path], options: Options, ready: Callable[[Address], No
     """Serves until a stop signal; `ready` is called with the address once it answers."""
     with _sockets(options) as sockets:
         port = sockets[0].getsockname()[1]
-        token = tokens.new() if options.port == 0 else tokens.kept_for(port)
+        token = access.new_token() if options.port == 0 else access.token_for(port)
         names = (*LOOPBACK, in_url(options.host), *options.hosts)
         served = app.app_of(Shelf(roots), token, names, options.read_only, options.rows)
         address = Address(f"http://{in_url(options.host)}:{port}", token, served.guard.ticket())
-        config = uvicorn.Config(
-            served.guard,
-            http=Protocol,
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            ws="none",
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=PATIENCE,
-            limit_concurrency=MOST_CONNECTIONS,
-        )
-        server = _Server(config, served, lambda: ready(address))
-        with on_signals(server.handle_exit):
-            server.run(sockets=sockets)
+        _Server(served, lambda: ready(address)).serve_until(sockets)
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn's server waits for all answers before it ends; streams would never."""
+class _Server(Server):
+    """A server that ends streams before it ends; uvicorn's own waits for all answers."""
 
-    def __init__(self, config: uvicorn.Config, served: app.Served, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._served, self._ready = served, ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn; says that it is ready."""
-        await super().startup(sockets)
-        self._ready()
+    def __init__(self, served: app.Served, ready: Callable[[], None]) -> None:
+        super().__init__(served.guard, ready, proxy_headers=False, timeout_graceful_shutdown=PATIENCE)
+        self._hub = served.hub
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the streams, then everything else; an answer that is cut off now is nothing to tell anybody."""
-        self._served.hub.close()
+        """End the streams, then everything else; an answer that is cut off now is nothing to tell anybody."""
+        self._hub.close()
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await super().shutdown(sockets)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Nothing: uvicorn raises signals again once it has stopped, but a requested stop is no failure."""
-        yield
 
 
 @contextmanager
@@ -140,7 +105,7 @@ def _first(options: Options) -> socket.socket:
 
 
 def warning(host: str) -> str | None:
-    """What to know about an address that others reach; None for one that is this machine's alone."""
+    """A caution about an address that others reach; None for one that is this machine's alone."""
     if is_loopback(host):
         return None
     return f"whoever reaches {host} and sees the traffic, which is not encrypted, can do what you can do on the page"

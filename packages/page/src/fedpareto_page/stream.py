@@ -1,4 +1,4 @@
-"""What changed, told to every open page as it happens: one watch over the run folders, many streams.
+"""Changes told to every open page as they happen: one watch over the run folders, many streams.
 
 Every event, and the `hello` that begins a stream, has the number of `changes` that it knows of. A page whose answer of
 `/api/runs` has a smaller one has missed something between both, and asks again.
@@ -34,7 +34,6 @@ class Hub:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further stream is allowed."""
         return len(self._streams) >= MOST_STREAMS
 
     async def watch(self) -> None:

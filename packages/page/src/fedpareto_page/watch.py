@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -10,9 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from fedpareto.config.errors import UserError
-from fedpareto_page.ids import id_of
 from fedpareto_page.other_runs import OTHERS, Other
 from fedpareto_page.run import Run
+
+DIGITS = 8
+
+
+def id_of(folder: Path, root: Path, what: str = "") -> str:
+    """The id of a run's folder below a root, or of `what` else is in the folder: never a path."""
+    return hashlib.sha256(f"{folder.relative_to(root).as_posix()}{what}".encode()).hexdigest()[:DIGITS]
+
 
 DEEPEST = 4
 """Folders below a root, down to which runs are looked for."""
@@ -44,7 +52,7 @@ class Folder:
         self._seen = -1
 
     def look(self) -> bool:
-        """Whether it holds other names than before; FileNotFoundError without it."""
+        """Read the names in it; return whether they changed; FileNotFoundError without it."""
         seen = os.stat(self.path).st_mtime_ns
         if seen == self._seen and seen < time.time_ns() - FRESH:
             return False
@@ -57,7 +65,7 @@ class Folder:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run is here, or is just about to begin; what a node keeps for itself is none."""
+        """Return whether a run is here, or is just about to begin; what a node keeps for itself is none."""
         return NODE not in self.files and ("run.json" in self.files or {"spec.yaml", ".lock"} <= self.files)
 
 
@@ -69,29 +77,27 @@ class Shelf:
         self.lock = threading.RLock()
         """Held while anything is read."""
         self.runs: dict[str, Run] = {}
-        """By id, in the order of their names."""
+        """Runs by id, in the order of their names."""
         self.others: dict[str, Other] = {}
-        """By id: what is no run."""
+        """Entries by id that are not runs."""
         self.changes = 0
-        """How many looks have found anything new."""
+        """Number of looks that have found anything new."""
         self._folders = {root: Folder(root, 0) for root in self.roots}
         self._turn = 0
 
     @property
     def title(self) -> str:
-        """What these folders are called."""
         return ", ".join(root.name or str(root) for root in self.roots)
 
     @property
     def reading(self) -> dict[str, int] | None:
-        """How many bytes of lines were read, and of how many; None when all are."""
+        """Bytes of lines that were read, and of all; None when all are."""
         left = sum(run.following.left for run in self.runs.values())
         done = sum(run.following.done for run in self.runs.values())
         return {"done": done, "of": done + left} if left else None
 
     @property
     def busy(self) -> bool:
-        """Whether any process is at work on anything."""
         return any(run.busy for run in self.runs.values()) or any(other.busy for other in self.others.values())
 
     @property
@@ -140,12 +146,12 @@ class Shelf:
             return events
 
     def _due(self) -> list[Run]:
-        """Those that are at work or not read yet, and some of the others."""
+        """Runs that are at work or not read yet, and some of the others."""
         idle = [run for run in self.runs.values() if not run.is_due]
         return [run for run in self.runs.values() if run.is_due] + self._some(idle)
 
     def _look_for_runs(self) -> bool:
-        """Whether runs came or went."""
+        """Look into some folders; return whether runs came or went."""
         is_new = False
         for folder in self._some(list(self._folders.values())):
             is_new |= self._look_at(folder)
@@ -206,7 +212,7 @@ class Shelf:
         return next(root for root in self.roots if path == root or root in path.parents)
 
     def id_of(self, path: Path, what: str = "") -> str:
-        """Of a run, or of `what` else is in a folder: a digest, by which no request can name a file."""
+        """The id of a run, or of `what` else is in a folder: a digest, by which no request can name a file."""
         root = self._root(path)
         if root == self.roots[0]:
             return id_of(path, root, what)

@@ -30,7 +30,7 @@ LONGEST = 20.0
 """Seconds that a question may take while another one waits."""
 
 Answering = Callable[[str, Any], Any]
-"""What a worker does: from a job's name and what it is given to the answer, both as JSON can hold them."""
+"""A worker's function: from a job's name and what it is given to the answer, both as JSON can hold them."""
 
 
 class WorkerFailed(RuntimeError):
@@ -42,15 +42,14 @@ class Worker:
     """One process that answers questions by a function of its own."""
 
     target: str
-    """Of that function, "module:function"; see `Answering`. Its module is imported over there, not here."""
+    """Name of that function, "module:function"; see `Answering`. Its module is imported over there, not here."""
     longest: float = LONGEST
     blind: bool = False
     """Refuse every request that would read data."""
     _process: subprocess.Popen[str] | None = None
     _began: float = 0.0
-    """When the question under way was begun."""
+    """Time at which the question under way was begun."""
     _given_up: bool = False
-    """Whether the process was ended for the sake of another question."""
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, name: str, payload: Any = None) -> Any:
@@ -95,7 +94,7 @@ class Worker:
                 process.kill()
 
     def _try(self, line: str) -> str | None:
-        """What the process says to a line; None if it is dead."""
+        """The process's answer to a line; None if it is dead."""
         if self._process is None:
             self._process = self._begin()
         assert self._process.stdin is not None
@@ -142,7 +141,7 @@ def main(target: str) -> None:
 
 
 def _pipes() -> tuple[IO[str], IO[str]]:
-    """Where questions come from and answers go to; what anything else prints goes to stderr."""
+    """Pipes for questions and answers; what anything else prints goes to stderr."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return os.fdopen(os.dup(0), "r", encoding="utf-8"), answers
