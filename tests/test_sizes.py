@@ -22,7 +22,7 @@ from fedpareto.problems import data
 from fedpareto.problems.fairness import reading
 from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.spec import yaml_file
-from fedpareto_serve import images, tables
+from fedpareto_serve import tables
 from fedpareto_space.session.keeping import Saved
 
 ROWS = b"age,hired\n" + b"20,yes\n" * 400_000
@@ -122,7 +122,7 @@ def test_packed_images_and_archives_do_not_fill_the_memory(small, tmp_path):
     np.savez_compressed(tmp_path / "a.npz", pixels)
     for name in ("a.gz", "a.npz"):
         with pytest.raises(UserError, match="more than 1,048,576 bytes"):
-            images.read(tmp_path / name)
+            tables.read_images(tmp_path / name)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("adult.data", bytes(2**21))

@@ -61,7 +61,7 @@ def images(folder: Path) -> list[Reader]:
     """What `predict --input` reads."""
     from PIL import Image
 
-    from fedpareto_serve import images
+    from fedpareto_serve import tables
 
     def written(write: Callable[[io.BytesIO], object]) -> bytes:
         buffer = io.BytesIO()
@@ -82,7 +82,7 @@ def images(folder: Path) -> list[Reader]:
 
         def read(content: bytes) -> object:
             path.write_bytes(content)
-            return images.read(path)
+            return tables.read_images(path)
 
         return read
 

@@ -20,8 +20,7 @@ from fedpareto.problems.synthetic import Synthetic
 from fedpareto.record.servable import Card
 from fedpareto.tensors.layout import Layout
 from fedpareto_serve import files, onnx_network
-from fedpareto_serve.decisions import decided
-from fedpareto_serve.models import OneOfMany
+from fedpareto_serve.models import OneOfMany, decided
 from fedpareto_serve.predictions import predict
 
 PREFERENCES = np.random.default_rng(0).dirichlet([1, 1], 50)

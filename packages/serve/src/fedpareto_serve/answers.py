@@ -8,12 +8,12 @@ import numpy as np
 
 from fedpareto.contract.outputs import PROBABILITY, Output
 from fedpareto.record.servable import Card
-from fedpareto_serve.decisions import decided, is_yes_or_no
+from fedpareto_serve.models import decided, is_yes_or_no
 from fedpareto_serve.predictions import Predictions
 
 
 def meaning(card: Card) -> str:
-    """What the outputs mean, in one line; empty where the problem does not say."""
+    """The meaning of the outputs, in one line; empty where the problem does not say."""
     if is_yes_or_no(card):
         return "".join(f"probability of '{output.positive}' ({output.name})" for output in card.outputs)
     return "; ".join(_meaning(output) for output in card.outputs)
@@ -26,7 +26,7 @@ def _meaning(output: Output) -> str:
 
 
 def by_row(card: Card, found: Predictions) -> list[dict[str, Any]]:
-    """Of each row by output: the class and the values of all classes, or a number."""
+    """Answers by output for each row: the class and the values of all classes, or a number."""
     rows = zip(found.probabilities, found.decisions, strict=True)
     return [
         {output.name: _answer(output, said[head], int(best[head])) for head, output in enumerate(card.outputs)}
@@ -42,7 +42,6 @@ def _answer(output: Output, said: np.ndarray, best: int) -> Any:
 
 
 def header(card: Card) -> list[str]:
-    """The columns of a CSV."""
     if is_yes_or_no(card):
         return ["probability", "decision"]
     names: list[str] = []
@@ -52,7 +51,6 @@ def header(card: Card) -> list[str]:
 
 
 def fields(card: Card, found: Predictions, row: int) -> list[Any]:
-    """A row of a CSV."""
     if is_yes_or_no(card):
         return [f"{found.probabilities[row]:.6f}", decided(card)[int(found.decisions[row])]]
     values: list[Any] = []

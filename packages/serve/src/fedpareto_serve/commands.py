@@ -21,7 +21,7 @@ SHORTEST_TOKEN = 16
 
 
 class Format(StrEnum):
-    """What a model can be exported as."""
+    """The formats of an exported model."""
 
     SAFETENSORS = "safetensors"
     ONNX = "onnx"
@@ -32,11 +32,13 @@ def predict(
     input: Annotated[Path, typer.Option(metavar="FILE", help="Rows or texts as CSV; images as a folder or .npy.")],
     preference: Annotated[str | None, typer.Option(help="One weight for each objective, such as 0.7,0.3.")] = None,
     preferences: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead: a CSV with a preference for each row.")
+        Path | None, typer.Option(metavar="FILE", help="A CSV with a preference for each row, instead of one for all.")
     ] = None,
     client: Client = None,
     seed: Seed = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write.  [default: here]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File for the predictions.  [default: the terminal]")
+    ] = None,
 ) -> None:
     """Predict for rows of a CSV under a preference, RUN being a finished run, an exported file or a node's folder.
 
@@ -84,10 +86,10 @@ def predict(
 
 def export(
     run: RunOrFile,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write, such as model.safetensors.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File for the model, such as model.safetensors.")],
     client: Client = None,
     seed: Seed = None,
-    format: Annotated[Format | None, typer.Option(help="By default as FILE ends.")] = None,
+    format: Annotated[Format | None, typer.Option(help="Format of the file.  [default: by its ending]")] = None,
 ) -> None:
     """Write a model to one file that is all that predict and serve need, or to ONNX.
 
@@ -112,22 +114,25 @@ def export(
 
 def serve(
     run: RunOrFile,
-    host: Annotated[
-        str, typer.Option(help="The address to listen at; the default is this machine alone.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen at; the default is this machine alone.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0: any that is free.")] = 8000,
     client: Client = None,
     seed: Seed = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the port; one for each core is best.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Number of processes that share the port; one for each core is best.")
+    ] = 1,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Holds the token that requests must carry.  [default: FEDPARETO_TOKEN]"),
+        typer.Option(metavar="FILE", help="File with the token that requests must carry.  [default: FEDPARETO_TOKEN]"),
     ] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="Allow requests without one on another --host.")] = False,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Allow requests without a token on another --host.")
+    ] = False,
     access_log: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A line for each request; - for stderr.  [default: none]")
+        str | None,
+        typer.Option(metavar="FILE", help="File for a line on each request; - for stderr.  [default: no log]"),
     ] = None,
-    log_format: Annotated[LogFormat, typer.Option(help="Of the access log.")] = LogFormat.TEXT,
+    log_format: Annotated[LogFormat, typer.Option(help="Format of the access log.")] = LogFormat.TEXT,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(

@@ -15,7 +15,7 @@ from fedpareto_serve.models import AnyPreference, OneOfMany, Servable
 
 
 def save(model: Servable, path: Path) -> None:
-    """Writes a model to a .safetensors file."""
+    """Write a model to a .safetensors file."""
     if isinstance(model, AnyPreference):
         parts = {name: getattr(model, name) for name in servable.PARTS}
         servable.save_conditioned(path, model.card, model.anatomy, parts)
@@ -26,7 +26,7 @@ def save(model: Servable, path: Path) -> None:
 
 
 def load(path: Path) -> Servable:
-    """A model from its file."""
+    """Read a model from its file."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     if not _is_safetensors(path):
@@ -46,7 +46,7 @@ def load(path: Path) -> Servable:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """Whether a file begins like one: with the length of a header that begins with a brace."""
+    """Return whether a file begins with the length of a header that begins with a brace."""
     try:
         with path.open("rb") as file:
             return file.read(9)[8:] == b"{"

@@ -1,4 +1,4 @@
-"""What every server of ours listens with: a socket, a deadline for headers, and signals that stop it. Without torch."""
+"""Sockets, deadlines and limits of every server of ours, and signals that stop it. Without torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from fedpareto.config.errors import UserError
@@ -18,15 +19,17 @@ from fedpareto.config.errors import UserError
 KEEP_ALIVE = 75
 """Keep-alive of an idle connection in seconds; longer than clients', so that they close it."""
 HEADER_SECONDS = 10.0
-"""In which the headers of a request must be here, from its first byte or from the beginning of the connection."""
+"""Seconds in which the headers of a request must be here, from its first byte or from the beginning of the connection.
+"""
 MOST_HEADERS = 2**18
 """Bytes of the headers of a request, or of those behind its body: they are kept until all are here, a stranger's,
 too.
 """
 MOST_CONNECTIONS = 1000
-"""Of a process; for one more the oldest that waits for a request goes, of the address that has most of them. Below the
-1,024 files that most systems let a process open.
+"""Connections of a process; for one more the oldest that waits for a request goes, of the address that has most of
+them. Below the 1,024 files that most systems let a process open.
 """
+ENDING = (signal.SIGINT, signal.SIGTERM)
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine for itself."""
 
@@ -38,9 +41,9 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
     _deadline: asyncio.TimerHandle | None = None
     _since: float
-    """When it was connected."""
+    """Time at which it was connected."""
     _headers = 0
-    """Bytes that have come and were neither the end of headers nor of a body."""
+    """Number of bytes that have come and were neither the end of headers nor of a body."""
     _got_on = False
 
     def connection_made(self, transport: Any) -> None:
@@ -66,12 +69,10 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         super().connection_lost(exc)
 
     def on_headers_complete(self) -> None:
-        """Notes that the connection makes progress: its headers are complete."""
         self._got_on = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Notes that the connection makes progress: a piece of its body came."""
         self._got_on = True
         super().on_body(body)
 
@@ -97,19 +98,49 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
 
 def _half(connection: Any) -> bool:
-    """Whether the body of its request is not all here."""
+    """Return whether the body of its request is still on its way."""
     return bool(connection.cycle.more_body)
 
 
 def _address(connection: Any) -> str:
-    """Whose it is."""
     return str(connection.client[0]) if connection.client else ""
 
 
+class Server(uvicorn.Server):
+    """Uvicorn's server with our limits; a requested stop is no failure."""
+
+    def __init__(self, app: Any, ready: Callable[[], None], **options: Any) -> None:
+        config = uvicorn.Config(
+            app,
+            http=Protocol,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE,
+            limit_concurrency=MOST_CONNECTIONS,
+            **options,
+        )
+        super().__init__(config)
+        self._ready = ready
+
+    def serve_until(self, sockets: list[socket.socket], signals: tuple[int, ...] = ENDING) -> None:
+        """Answer requests until a signal."""
+        with on_signals(self.handle_exit, signals):
+            self.run(sockets=sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone: uvicorn would raise them again once it has stopped."""
+        yield
+
+
 @contextmanager
-def on_signals(
-    handler: Callable[[int, FrameType | None], None], signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-) -> Iterator[None]:
+def on_signals(handler: Callable[[int, FrameType | None], None], signals: tuple[int, ...] = ENDING) -> Iterator[None]:
     """Calls `handler` on the signals that end processes."""
     before = {number: signal.signal(number, handler) for number in signals}
     try:
@@ -120,7 +151,6 @@ def on_signals(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
     return in_url(host) in LOOPBACK
 
 

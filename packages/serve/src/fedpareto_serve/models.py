@@ -8,7 +8,7 @@ model(x, preferences)        # a preference for each row, `[b, m]`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from scipy.special import expit, softmax
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 
 from fedpareto.config.errors import UserError, reading
 from fedpareto.config.parameters import build
@@ -30,8 +30,6 @@ from fedpareto.moo.dominance import is_nondominated
 from fedpareto.networks.mlp import MLP
 from fedpareto.record.servable import CONDITIONED, SOLUTIONS, Card
 from fedpareto.tensors.layout import Layout
-from fedpareto_serve.decisions import decided
-from fedpareto_serve.layers import CodedLinear, Layer, forward, layers_of, network_of
 from fedpareto_serve.preferences import checked
 
 WORTH_A_HEAD = 64
@@ -44,11 +42,10 @@ class Point:
 
     client: int
     preference: tuple[float, ...] | None
-    """For which the model was made; None: private to its client."""
+    """Preference that the model was made for; None: private to its client."""
     values: tuple[float, ...]
-    """The objectives."""
     on_front: bool
-    """Whether no other point is better."""
+    """True if no other point is better."""
 
 
 class Servable(ABC):
@@ -164,7 +161,7 @@ class Servable(ABC):
 
     @abstractmethod
     def choice(self, preferences: Tensor) -> np.ndarray:
-        """Which of `points` each preference `[k, m]` is served by, `[k]`; -1: by a model made for it alone."""
+        """Places in `points` that serve preferences `[k, m]`, `[k]`; -1: a model made for the preference alone."""
 
     @property
     @abstractmethod
@@ -173,10 +170,9 @@ class Servable(ABC):
 
     @abstractmethod
     def describe(self, preference: Any) -> str:
-        """In words, which model serves a preference."""
+        """The model that serves a preference, in words."""
 
     def shown(self, numbers: Sequence[float]) -> str:
-        """Objectives in words."""
         named = zip(self.card.objectives, numbers, strict=True)
         return ", ".join(f"{objective.name} {number:.4g}" for objective, number in named)
 
@@ -232,7 +228,7 @@ class AnyPreference(Servable):
         return features[:, 0]
 
     def _code(self, preferences: Tensor) -> Tensor:
-        """What the hypernetwork's last layer reads, and a 1 for its bias, `[k, q + 1]`."""
+        """The hypernetwork's values before its last layer, and a 1 for its bias, `[k, q + 1]`."""
         return pad(forward(self._first, tolerances(preferences, self.anatomy.margin)), (0, 1), value=1.0)
 
     @cached_property
@@ -260,16 +256,15 @@ class AnyPreference(Servable):
         return [CodedLinear.of(tensors[f"{i}.weight"], tensors[f"{i}.bias"]) for i in self.anatomy.head.layers]
 
     def choice(self, preferences: Tensor) -> np.ndarray:
-        """Every preference has a separate model."""
         return np.full(len(preferences), -1)
 
     @cached_property
     def points(self) -> list[Point]:
-        """At the preferences of the lattice."""
+        """The trade-off at the preferences of the lattice."""
         return _points([self.client] * len(self.lattice), self.lattice.numpy(), self.front.numpy(), self.card)
 
     def describe(self, preference: Any) -> str:
-        """In words, which model serves a preference."""
+        """The model that serves a preference, in words."""
         wanted = checked(preference, 1, self.anatomy.objectives)[0]
         card = self.card
         return (
@@ -333,7 +328,7 @@ class OneOfMany(Servable):
         return scaled.T, np.zeros(len(good))
 
     def choice(self, preferences: Tensor) -> np.ndarray:
-        """Which of `points` each preference `[k, m]` is served by, `[k]`."""
+        """Places in `points` that serve preferences `[k, m]`, `[k]`; -1: a model made for the preference alone."""
         slopes, offsets = self.scores
         return np.asarray((preferences.double().numpy() @ slopes + offsets).argmax(1))
 
@@ -360,11 +355,10 @@ class OneOfMany(Servable):
 
     @cached_property
     def points(self) -> list[Point]:
-        """One for each client."""
         return _points(self.clients, self.preferences, self.values, self.card)
 
     def describe(self, preference: Any) -> str:
-        """In words, which model serves a preference."""
+        """The model that serves a preference, in words."""
         point = self.points[self._chosen(preference)]
         wanted = checked(preference, 1, len(self.card.objectives))[0]
         if len(self.points) == 1:
@@ -377,6 +371,91 @@ class OneOfMany(Servable):
             f"for the preference {_written(wanted)} client {point.client}'s model, which {why}: "
             f"{self.shown(point.values)} ({self.card.algorithm}, seed {self.card.seed})"
         )
+
+
+# -- the layers of one network, as fast as one network can be --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer of one network."""
+
+    weight: Tensor
+    """Transposed, `[out, in]`."""
+    bias: Tensor
+    relu: bool
+
+
+@dataclass(frozen=True)
+class CodedLinear:
+    """A linear layer whose parameters are themselves linear in a code z `[q]`, which may differ from row to row.
+
+    W = Σ_k z_k W_k, so x·W = Σ_k z_k (x·W_k): a product with matrices that all rows share, instead of a matrix for each
+    row, which would have to be written to memory and read again.
+    """
+
+    weight: Tensor
+    """All W_k, transposed and one below the other, `[q · out, in]`."""
+    bias: Tensor
+    """`[q, out]`."""
+
+    @classmethod
+    def of(cls, weights: Tensor, biases: Tensor) -> CodedLinear:
+        """From W_k as `[q, in, out]`."""
+        return cls(weights.mT.reshape(-1, weights.shape[1]).contiguous(), biases.contiguous())
+
+    def __call__(self, inputs: Tensor, code: Tensor) -> Tensor:
+        """`[b, in]` and `[b, q]` to `[b, out]`."""
+        each = linear(inputs, self.weight, self.bias.view(-1)).view(-1, *self.bias.shape)
+        return each.mul_(code.unsqueeze(-1)).sum(1)
+
+
+def forward(layers: Sequence[Layer], inputs: Tensor) -> Tensor:
+    """Outputs `[b, outputs]` of one network, or of some layers of it, for `[b, inputs]`."""
+    for layer in layers:
+        inputs = linear(inputs, layer.weight, layer.bias)
+        inputs = inputs.relu_() if layer.relu else inputs
+    return inputs
+
+
+def layers_of(network: MLP, parameters: Mapping[str, Tensor]) -> list[Layer]:
+    """The layers of a network whose parameters are given.
+
+    They compute as the stacked network does; but for one network, a product with transposed weights is faster on some
+    machines.
+    """
+    return [
+        Layer(parameters[f"{i}.weight"].t().contiguous(), parameters[f"{i}.bias"], network.has_relu(i))
+        for i in range(len(network.hidden) + 1)
+        if f"{i}.weight" in parameters
+    ]
+
+
+def network_of(layout: Layout) -> MLP:
+    """The network that a layout belongs to, an MLP with one output."""
+    shapes = [shape for name, shape in zip(layout.names, layout.shapes, strict=True) if name.endswith(".weight")]
+    if shapes and all(len(shape) == 2 for shape in shapes):
+        network = MLP(shapes[0][0], tuple(shape[1] for shape in shapes[:-1]), shapes[-1][1])
+        if network.layout == layout and network.outputs == 1:
+            return network
+    raise UserError(
+        "the model is not a multilayer perceptron with one output, and its problem does not say how it is used"
+    )
+
+
+def is_yes_or_no(card: Card) -> bool:
+    """Return whether the one output is the probability of a positive decision."""
+    return card.network is None
+
+
+def decided(card: Card) -> tuple[Any, Any]:
+    """The negative and the positive decision in the label's own values; 0 and 1 where those are not known.
+
+    Whole numbers are numbers: a label of 1 and 2 has decisions of 1 and 2.
+    """
+    classes = next((output.classes for output in card.outputs if len(output.classes) == 2), ("0", "1"))
+    negative, positive = (int(name) if name.isdecimal() else name for name in classes)
+    return negative, positive
 
 
 def _must_be_numbers(*tensors: Tensor) -> None:

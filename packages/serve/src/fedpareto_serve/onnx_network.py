@@ -184,7 +184,7 @@ class _Chosen(nn.Module):
         return self.models[self._chosen(preference)]
 
     def logits(self, x: Tensor, preference: Tensor) -> Tensor:
-        """Of all models' predictions that of the one chosen for each row, `[b]`."""
+        """The prediction of the model that is chosen for each row, among those of all models, `[b]`."""
         assert self._network is not None, "a model that answers yes or no is an MLP"
         parameters = self._card.layout.unflatten(self.models)
         every = self._network(parameters, x.expand(len(self.models), -1, -1))[..., 0].mT

@@ -20,9 +20,9 @@ class Request:
     """Rows to predict."""
 
     rows: Sequence[Mapping[str, Any]]
-    """By column name."""
+    """Values by column name."""
     preference: Any
-    """One for all rows, or one for each."""
+    """Preference for all rows, or one for each."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,14 @@ class Predictions:
     """One entry for each row."""
 
     probabilities: np.ndarray
-    """Of a positive decision, `[b]`; of models with other outputs, the value of each class, `[b, h, k]`."""
+    """Probabilities of a positive decision, `[b]`; of models with other outputs, the value of each class, `[b, h, k]`.
+    """
     decisions: np.ndarray
     """1 where the probability exceeds ½, else 0, `[b]`; of other outputs the class with the largest, `[b, h]`."""
     served_by: list[Point | None]
     """The model, where it was chosen among several; None where it was made for the row's preference."""
     unseen: dict[str, int]
-    """By column, in how many rows its value is one that no training row had."""
+    """Number of rows, by column, with a value that no training row had."""
 
 
 def predict(model: Servable, rows: Sequence[Mapping[str, Any]], preference: Any) -> Predictions:
@@ -91,7 +92,9 @@ def _together(model: Servable, requests: Sequence[Request]) -> list[Predictions]
 
 
 def _answered(model: Servable, encoded: Encoded, preferences: np.ndarray, counts: Sequence[int]) -> list[Predictions]:
-    """Of rows that follow one another, so many of each request; preferences are `[1, m]` or one for each row."""
+    """Predictions for rows that follow one another, so many of each request; preferences are `[1, m]` or one for each
+    row.
+    """
     logits = model.unchecked(torch.from_numpy(encoded.features), preferences).numpy().astype(float)
     finite = np.isfinite(logits).reshape(len(logits), -1).all(1)
     if not finite.all():

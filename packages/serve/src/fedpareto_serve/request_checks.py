@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,9 +20,9 @@ from fedpareto_serve.access_log import AccessLog
 from fedpareto_serve.metrics import Counters
 
 MOST_BYTES = 16 * 2**20
-"""Of a request: 10,000 rows of a wide table."""
+"""Bytes of a request: 10,000 rows of a wide table."""
 BODY_SECONDS = 60.0
-"""In which a request must be here once its headers are: the longest one at 2 Mbit/s."""
+"""Seconds in which a request must be here once its headers are: the longest one at 2 Mbit/s."""
 OPEN_PATHS = ("/health", "/ready")
 """For monitoring without a token: they only say whether the service answers."""
 KNOWN, ROWS = "fedpareto.known", "fedpareto.rows"
@@ -97,30 +98,23 @@ def said(status: int, message: str) -> JSONResponse:
 
 
 def digest_of(token: bytes) -> bytes:
-    """Of one length for every token, so that a comparison reveals nothing, not even the length."""
+    """A digest of one length for every token, so that a comparison reveals nothing, not even the length."""
     return hashlib.sha256(token).digest()
 
 
 def host_of(scope: Scope) -> str:
     """The name under which a request came, without the port; empty if it does not say."""
-    for name, value in scope["headers"]:
-        if name == b"host":
-            host: str = value.decode("latin-1").strip().lower()
-            return re.sub(r":\d*$", "", host).removesuffix(".")
-    return ""
+    return re.sub(r":\d*$", "", Headers(scope=scope).get("host", "").strip().lower()).removesuffix(".")
 
 
 def _bearer(scope: Scope) -> bytes:
-    """The token that came with a request; none is empty, which no token is."""
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            kind, _, token = value.partition(b" ")
-            return bytes(token.strip()) if kind.lower() == b"bearer" else b""
-    return b""
+    """The token that came with a request; without one, nothing, which is not a token."""
+    kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+    return token.strip().encode("latin-1") if kind.lower() == "bearer" else b""
 
 
 async def whole_request(scope: Scope, receive: Receive, send: Send) -> Receive | None:
-    """What the application receives, its body already here; None if that is settled: too slow, too long, or gone."""
+    """The request with its body already here; None if that is settled: too slow, too long, or gone."""
     try:
         async with asyncio.timeout(BODY_SECONDS):
             body = await _whole(receive)

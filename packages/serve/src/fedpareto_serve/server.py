@@ -10,8 +10,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -20,17 +20,15 @@ from types import FrameType
 from typing import Any
 
 import torch
-import uvicorn
 
 from fedpareto.config import workers
 from fedpareto.config.errors import UserError
 from fedpareto_serve import metrics, runs
 from fedpareto_serve.access_log import AccessLog, LogFormat
 from fedpareto_serve.listening import (
-    KEEP_ALIVE,
+    ENDING,
     LOOPBACK,
-    MOST_CONNECTIONS,
-    Protocol,
+    Server,
     in_url,
     is_loopback,
     listening,
@@ -52,7 +50,7 @@ FEWEST_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Options:
-    """How to serve."""
+    """Options of a service."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -92,48 +90,29 @@ def _answer(
     listener: socket.socket,
     counters: Counters,
     ready: Callable[[], None],
-    signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM),
+    signals: tuple[int, ...] = ENDING,
 ) -> None:
-    """One process: serves until a stop signal."""
+    """Serve in this process until a stop signal."""
     torch.set_num_threads(1)  # For a few rows, threads cost more than they gain; workers scale.
     log = None if options.access_log is None else AccessLog(options.access_log, options.log_format)
     gate = app_of(runs.load(path), options.client, options.seed, counters, options.token, log, options.known_hosts)
-    config = uvicorn.Config(
-        gate,
-        http=Protocol,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ws="none",
-        timeout_keep_alive=KEEP_ALIVE,
-        limit_concurrency=MOST_CONNECTIONS,
-    )
     gc.collect()
     gc.freeze()  # These objects stay; scanning them in every garbage collection would delay requests.
-    server = _Server(config, gate, listener, options.drain, ready)
-    with on_signals(server.handle_exit, signals):
-        server.run(sockets=[listener])
+    _Server(gate, ready, listener, options.drain).serve_until([listener], signals)
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn's server closes idle connections at once when it stops, even with a request on its way.
+class _Server(Server):
+    """A server that answers every request that was sent on an accepted connection.
 
-    Here every request that was sent on an accepted connection is answered.
+    Uvicorn's own closes idle connections at once when it stops, even with a request on its way.
     """
 
-    def __init__(
-        self, config: uvicorn.Config, gate: Gate, listener: socket.socket, drain: float, ready: Callable[[], None]
-    ) -> None:
-        super().__init__(config)
-        self._gate, self._drain, self._ready = gate, drain, ready
+    def __init__(self, gate: Gate, ready: Callable[[], None], listener: socket.socket, drain: float) -> None:
+        super().__init__(gate, ready)
+        self._gate, self._drain = gate, drain
         self._own = listener.dup()  # Uvicorn closes its own before it has accepted all pending connections.
         self._own.setblocking(False)
         self._hurried = False
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn; reports to the parent that it is ready."""
-        await super().startup(sockets)
-        self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Announces the stop, accepts pending connections, answers all requests, and closes idle connections."""
@@ -165,11 +144,6 @@ class _Server(uvicorn.Server):
         end = time.monotonic() + seconds
         while time.monotonic() < end and not over() and not self._hurried:
             await asyncio.sleep(TICK)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Nothing: uvicorn raises signals again once it has stopped, but a requested stop is no failure."""
-        yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal stops gracefully, the second does not wait for idle connections, the third for none."""

@@ -25,16 +25,15 @@ from fedpareto.record.servable import Card
 from fedpareto_serve.access_log import AccessLog
 from fedpareto_serve.answers import by_row
 from fedpareto_serve.batching import Batcher
-from fedpareto_serve.decisions import is_yes_or_no
 from fedpareto_serve.metrics import CONTENT_TYPE, Counters
-from fedpareto_serve.models import AnyPreference, Point, Servable
+from fedpareto_serve.models import AnyPreference, Point, Servable, is_yes_or_no
 from fedpareto_serve.predictions import Predictions, Request
 from fedpareto_serve.request_checks import KNOWN, ROWS, Gate, said
 from fedpareto_serve.runs import Source
 
 MOST_ROWS = 10_000
 MOST_COLUMNS = 20_000
-"""Of a row, those among them that the model does not need."""
+"""Columns of a row, also those that the model does not need."""
 MOST_CACHED = 64
 """Clients whose models stay in memory."""
 LONG = 64 * 2**10
@@ -45,7 +44,7 @@ Preference = Annotated[list[Number], Field(max_length=64)]
 
 
 class _Strict(BaseModel):
-    """Nothing is guessed: a misspelt field is an error."""
+    """Base of what is read and sent; a misspelt field is an error."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -60,7 +59,7 @@ class Question(_Strict):
     preference: Preference | Annotated[list[Preference], Field(max_length=MOST_ROWS)]
     """One for all rows, or a list with one for each."""
     client: StrictInt | None = None
-    """Whose model; not needed where there is one."""
+    """Client whose model is asked; not needed where there is one."""
 
 
 class ImageQuestion(Question):
@@ -85,16 +84,16 @@ class Answer(_Strict):
     probabilities: list[float]
     decisions: list[int]
     served_by: list[Served | None]
-    """Where the model was chosen among the clients'; null where it was made for the row's preference."""
+    """Models chosen among the clients'; null for a model made for the row's preference."""
     unseen: dict[str, int]
-    """By column, in how many rows its value is one that no training row had."""
+    """Number of rows, by column, with a value that no training row had."""
 
 
 class Answers(_Strict):
     """One entry for each row, of models with several classes, tasks or actions."""
 
     answers: list[dict[str, Any]]
-    """By output: the class and the probabilities (of actions the values) of all classes, or a number."""
+    """Answers by output: the class and the probabilities (of actions the values) of all classes, or a number."""
     served_by: list[Served | None]
     unseen: dict[str, int]
 
@@ -113,13 +112,13 @@ class Front(_Strict):
 
 
 class Alive(_Strict):
-    """Whether it answers."""
+    """A sign that it answers."""
 
     status: str
 
 
 class Health(Alive):
-    """What is served."""
+    """The service and its models."""
 
     algorithm: str
     problem: str
@@ -128,7 +127,7 @@ class Health(Alive):
     columns: dict[str, str]
     """Inputs of a row: each a number or a value; or an image, or a text."""
     outputs: list[dict[str, Any]]
-    """What is predicted: name and classes; of two, the second is the positive one."""
+    """Outputs: name and classes; of two, the second is the positive one."""
 
 
 def app_of(
@@ -202,13 +201,13 @@ def app_of(
 
     @app.get("/health", response_model=Health | Alive)
     async def health(request: HTTPRequest) -> Response:
-        """Whether the process answers, and what a request needs; without the token, only the former."""
+        """Say whether the process answers, and what a request needs; without the token, only the former."""
         seen = health_of_all if request.scope[KNOWN] else Alive(status="ok")
         return JSONResponse(seen.model_dump())
 
     @app.get("/ready", response_model=Alive, responses={503: {"model": Alive, "description": "about to stop"}})
     async def ready() -> Response:
-        """Whether to send requests here: 200, or 503 once the service is about to stop."""
+        """Say whether to send requests here: 200, or 503 once the service is about to stop."""
         return JSONResponse({"status": "draining" if gate.draining else "ready"}, 503 if gate.draining else 200)
 
     info = {"version": VERSION, "algorithm": card.algorithm, "problem": card.problem}
@@ -243,7 +242,7 @@ def _body_of(question: type[BaseModel]) -> dict[str, Any]:
 
 
 def _is_json(content_type: str) -> bool:
-    """Nothing else is accepted: a foreign page can make a browser send other types without a preflight request."""
+    """JSON alone is accepted: a foreign page can make a browser send other types without a preflight request."""
     kind = content_type.partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
@@ -285,7 +284,7 @@ async def _refused(request: HTTPRequest, problem: Exception) -> Response:
 
 
 async def _invalid(request: HTTPRequest, problem: Exception) -> Response:
-    """Where the error in the request is. Not the value itself, which may be anything, even what JSON cannot
+    """A sentence with the place of the error; not the value itself, which may be anything, even what JSON cannot
     represent.
     """
     assert isinstance(problem, RequestValidationError | ValidationError), "registered for no other"

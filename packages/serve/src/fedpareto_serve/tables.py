@@ -1,26 +1,32 @@
-"""Rows and preferences from CSV files, predictions to one. No pandas: a served model needs little."""
+"""Rows of tables, texts and images, preferences and predictions in files. No pandas: a served model needs little."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpareto.config.errors import BadPreference, UserError
-from fedpareto.config.files import must_be_ordinary, read_bytes
+import numpy as np
+
+from fedpareto.config import limits
+from fedpareto.config.errors import BadPreference, DamagedFile, UserError, in_words
+from fedpareto.config.files import ARCHIVE_DAMAGE, must_be_ordinary, read_bytes
 from fedpareto.inputs import dialect
 from fedpareto.inputs.dialect import SEPARATORS, Dialect, Sent
+from fedpareto.inputs.idx import parse_idx
 from fedpareto.inputs.images_texts import ImageInputs, Inputs, TextInputs
 from fedpareto.inputs.table import NUMBER, InputSchema, as_number
 from fedpareto.record.servable import Card
-from fedpareto_serve import answers, images
+from fedpareto_serve import answers
 from fedpareto_serve.predictions import Predictions
 
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 OPTION = re.compile(r" \([^()]*=[^()]*\)$")
-"""Of a note, what one could say about it at a training."""
+"""The part of a note that says what one could set at a training."""
 
 
 def read_rows(
@@ -33,7 +39,7 @@ def read_rows(
     if isinstance(inputs, ImageInputs):
         if isinstance(path, Sent):
             raise UserError(f"{path} is a text; this model reads images")
-        return [{inputs.kind: image} for image in images.read(path)]
+        return [{inputs.kind: image} for image in read_images(path)]
     if isinstance(inputs, TextInputs) and path.suffix != ".csv":
         return [{inputs.kind: line} for line in _text(path).splitlines() if line.strip()]
     if isinstance(inputs, InputSchema):
@@ -45,7 +51,7 @@ def read_rows(
 
 
 def read_table(path: Path | Sent) -> tuple[Dialect, list[list[str]]]:
-    """How a table is written, and the fields of its rows, whatever model they are for."""
+    """Recognise how a table is written, and read the fields of its rows, whatever model they are for."""
     try:
         if isinstance(path, Path):
             must_be_ordinary(path)
@@ -83,7 +89,7 @@ def _number(text: str, decimal: str) -> float | str:
 
 
 def _rows(path: Path | Sent, inputs: Inputs, names: list[str], lines: list[list[str]]) -> list[dict[str, Any]]:
-    """By column name; all needed columns are there, and no row is longer or shorter than the header."""
+    """Rows by column name; all needed columns are there, and no row is longer or shorter than the header."""
     inputs.require(names, str(path))
     for number, line in enumerate(lines, start=1):
         if len(line) != len(names):
@@ -140,3 +146,52 @@ def _fields(text: str, separator: str, path: Path | Sent) -> list[list[str]]:
         return [line for line in reader if line]
     except csv.Error as problem:
         raise UserError(f"{path} cannot be read as CSV: {problem}") from None
+
+
+def read_images(path: Path) -> Sequence[np.ndarray]:
+    """The images of a file or folder, pixels from 0 to 255; of a folder in the order of their names."""
+    try:
+        if path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.suffix.lower() in ENDINGS)
+            if not files:
+                raise UserError(f"{path} holds no images: files that end with {', '.join(ENDINGS)}")
+            return [_picture(file) for file in files]
+        if path.suffix.lower() in ENDINGS:
+            return [_picture(path)]
+        if path.suffix == ".npy":
+            return _each(np.load(path, allow_pickle=False), path)
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                limits.must_unpack(arrays.zip, path.stat().st_size, str(path))
+                return _each(arrays[arrays.files[0]], path)
+        if path.suffix != ".gz":
+            return list(parse_idx(read_bytes(path), str(path)))
+        with gzip.open(path) as file:
+            return list(parse_idx(limits.whole(file, limits.unpacked(path.stat().st_size), str(path)), str(path)))
+    except DamagedFile:
+        known = "name a folder of PNG files, a .npy, a .npz or an IDX file of bytes"
+        raise UserError(f"{path} holds no images: {known}") from None
+    except UserError:
+        raise
+    except ARCHIVE_DAMAGE as problem:
+        why = getattr(problem, "strerror", "") or in_words(problem)
+        raise UserError(f"{path} cannot be read as images: {why}") from None
+
+
+def _each(images: np.ndarray, path: Path) -> list[np.ndarray]:
+    """One by one; a file of a few bytes can name billions that are empty."""
+    if not images.size:
+        raise UserError(f"{path} holds no images: its array has the shape {list(images.shape)}")
+    return list(images)
+
+
+def _picture(path: Path) -> np.ndarray:
+    """Grey as `[h, w]`, coloured as `[h, w, 3]`."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            grey = image.mode in ("1", "L", "LA", "I;16", "I")
+            return np.asarray(image.convert("L" if grey else "RGB"))
+    except Image.DecompressionBombError as problem:
+        raise ValueError(str(problem)) from None
