@@ -132,7 +132,7 @@ def test_nothing_is_written_over(deployment, schema):
         (["clients=4"], {}, "--nodes"),
         (["preferences=uniform"], {}, "they are private"),
         (["file=x.csv"], {}, "the rows are at the nodes"),
-        ([], {"nodes": 0}, "1 to 10000"),
+        ([], {"nodes": 0}, "at least 1 and at most 10,000"),
         ([], {"host": "0.0.0.0"}, "not a wildcard"),
         ([], {"host": "a b"}, "name or the address"),
         ([], {"port": 70000}, "port is 70000"),
@@ -169,7 +169,7 @@ def test_damaged_folders_are_refused(deployment, content):
 def test_a_number_of_nodes_that_cannot_be_is_damage_and_no_long_list(deployment, nodes):
     path = deployment.folder / "deployment.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"nodes": nodes}))
-    with pytest.raises(UserError, match="has 1 to 10000 nodes"):
+    with pytest.raises(UserError, match=r"deployment\.json: nodes is .*; it is at least 1 and at most 10,000"):
         Deployment.open(deployment.folder)
 
 
@@ -189,7 +189,7 @@ def test_a_node_keeps_a_budget_of_its_own_where_there_is_something_to_count(sche
     assert home.budget is None
     assert home.with_budget(2.5) == NodeFolder.open(home.folder)
     assert NodeFolder.open(home.folder).budget == 2.5
-    with pytest.raises(UserError, match="--budget is 0; the largest ε is a positive number"):
+    with pytest.raises(UserError, match="budget is 0; it is above 0"):
         home.with_budget(0.0)
     with pytest.raises(UserError, match="no budget covers objectives without noise"):
         NodeFolder.open(tmp_path / "open" / "node-1").with_budget(2.5)

@@ -87,13 +87,15 @@ class Guard:
             await self.app(scope, arrived, answering)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """A site can give its own name this machine's address; the browser then takes us for its server."""
+        """Refuse other names: a site can give its own name this machine's address; the browser then takes us for its
+        server.
+        """
         if host_of(scope) in self._hosts:
             return None
         return said(421, "this page is not known under this name; see fedpareto page --allow-host")
 
     def _first(self, scope: Scope) -> Response | None:
-        """The address with the token: the browser keeps it as a cookie, and the address loses it."""
+        """Redirect the address with the token: the browser keeps it as a cookie, and the address loses it."""
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in given if name == TOKEN]
         if not tokens or scope["method"] not in READING or not self._admits(tokens[-1]):
@@ -123,7 +125,7 @@ class Guard:
 
 
 def _foreign(scope: Scope) -> Response | None:
-    """Changes come from our own page only: not from a form, and not from another site."""
+    """Refuse changes that come from a form or from another site."""
     if scope["method"] in READING:
         return None
     headers = Headers(scope=scope)
@@ -135,18 +137,19 @@ def _foreign(scope: Scope) -> Response | None:
 
 
 def _cookie_name(scope: Scope) -> str:
-    """With the port the browser knows, which need not be ours behind a tunnel: cookies are the same for all ports."""
+    """Name the cookie with the port that the browser knows, which need not be ours behind a tunnel: cookies are the
+    same for all ports.
+    """
     port = Headers(scope=scope).get("host", "").rpartition(":")[2]
     return f"fedpareto-{port if port.isdecimal() else 80}"
 
 
 def _cookie(scope: Scope) -> str:
-    """The token that a browser sends; none is empty, which no token is."""
+    """The token that a browser sends; without one, nothing, which is not a token."""
     return cookie_parser(Headers(scope=scope).get("cookie", "")).get(_cookie_name(scope), "")
 
 
 def new_token() -> str:
-    """A token that nobody can guess."""
     return secrets.token_urlsafe(BYTES)
 
 

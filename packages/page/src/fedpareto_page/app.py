@@ -217,22 +217,19 @@ def _packed(file: Path, stamp: str) -> bytes:
 
 
 def as_json(value: dict[str, Any]) -> Response:
-    """An object; what is not a number is null."""
+    """Answer with an object; what is not a number is null."""
     return Response(json_text(value, separators=(",", ":")), media_type="application/json")
 
 
 def as_frame(content: bytes) -> Response:
-    """Columns of numbers: see frames.py."""
     return Response(content, media_type="application/octet-stream")
 
 
 def ids(text: str) -> list[str]:
-    """Ids between commas."""
     return [one for one in text.split(",") if one]
 
 
 def whole(text: str, name: str) -> int:
-    """A whole number of an address."""
     try:
         return int(text)
     except ValueError:

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, ValidationError
 
 from fedpareto.config.errors import UserError
 from fedpareto.config.files import json_text
 from fedpareto_page.worker import Worker, WorkerFailed
+from fedpareto_serve.request_checks import said
 
-MOST_BYTES = 16 * 2**20
-"""Bytes of a file that is dropped on the page."""
 MOST_SENT = 8
 """Dropped files that are kept, one for all models with the same inputs."""
 MOST_PREFERENCES = 1001
@@ -143,7 +142,6 @@ def routes(folder_of: Callable[[str], Path], dial: Dial) -> APIRouter:
 
     @router.get("/api/dial/{id}/rows")
     async def cells(id: str, client: Whose = None, seed: Whose = None) -> Response:
-        """The cells of the rows."""
         return await _answered(asked("rows", id, client=client, seed=seed))
 
     @router.post("/api/dial/{id}")
@@ -154,17 +152,14 @@ def routes(folder_of: Callable[[str], Path], dial: Dial) -> APIRouter:
         except ValidationError as problem:
             return _invalid(problem)
         if (turned.preference is None) == (turned.preferences is None):
-            return _said(422, "give preference, or preferences, and not both")
+            return said(422, "give preference, or preferences, and not both")
         return await _answered(asked("dial", id, turned.tab, **turned.model_dump(exclude={"tab"})))
 
     @router.post("/api/rows")
     async def rows(request: Request) -> Response:
         """A CSV, kept in memory only."""
-        body = await request.body()
-        if len(body) > MOST_BYTES:
-            return _said(413, f"the file has more than {MOST_BYTES // 2**20} MiB; the dial needs some rows only")
         try:
-            table = await asyncio.to_thread(Table.model_validate_json, body)
+            table = await asyncio.to_thread(Table.model_validate_json, await request.body())
         except ValidationError as problem:
             return _invalid(problem)
         return await _answered(dial.load(folder_of(table.run), table.csv, table.name))
@@ -176,18 +171,14 @@ async def _answered(asked: Awaitable[dict[str, Any]]) -> Response:
     try:
         return Response(json_text(await asked, separators=(",", ":")), media_type="application/json")
     except Superseded:
-        return _said(409, "a newer question came")
+        return said(409, "a newer question came")
     except UserError as problem:
-        return _said(422, str(problem))
+        return said(422, str(problem))
     except WorkerFailed as problem:
-        return _said(503, f"{problem}; the next question begins it anew")
-
-
-def _said(status: int, sentence: str) -> Response:
-    return JSONResponse({"detail": sentence}, status)
+        return said(503, f"{problem}; the next question begins it anew")
 
 
 def _invalid(problem: ValidationError) -> Response:
     """A sentence with the place of the error; not the value itself, which may be anything."""
     first = problem.errors()[0]
-    return _said(422, f"{'.'.join(map(str, first['loc'][:4])) or 'the question'}: {first['msg']}")
+    return said(422, f"{'.'.join(map(str, first['loc'][:4])) or 'the question'}: {first['msg']}")

@@ -73,7 +73,7 @@ class Table:
         return found | bands
 
     def edited(self, edits: Sequence[tuple[int, str, Any]]) -> Table:
-        """With other values in some cells: (row from 0, column, value)."""
+        """Put other values in some cells: (row from 0, column, value)."""
         rows = list(self.rows)
         for row, column, value in edits:
             if not 0 <= row < len(rows):
@@ -149,12 +149,12 @@ def _span(low: float, high: float) -> str:
 
 
 def _numbers(values: Sequence[Any]) -> np.ndarray:
-    """NaN where a value is none."""
+    """Numbers of values; NaN where there is none."""
     return np.array([np.nan if (number := as_number(value)) is None else number for value in values])
 
 
 def _in_order(text: str) -> tuple[bool, float, str]:
-    """Numbers by size, then texts by letter."""
+    """Order numbers by size, then texts by letter."""
     number = as_number(text)
     return number is None, number or 0.0, text
 
@@ -198,7 +198,6 @@ class Seat:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """The rows, encoded once for all preferences."""
         return prepared(self.model, self.needed.rows)
 
     @property
@@ -279,7 +278,6 @@ class Desk:
         }
 
     def _rows(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The cells of all rows."""
         table = self._seat(question).needed
         return {"columns": table.columns, "rows": table.cells}
 
@@ -369,7 +367,6 @@ def _served(path: Path, client: int | None, seed: int | None) -> tuple[runs.Sour
 
 
 def _given(seat: Seat, given: Path | Sent, whose: str) -> Table:
-    """The rows that the user gave."""
     rules: dict[str, str] = {}
     with suppress(UserError):  # Of a run whose problem cannot be made here, the user's rows can still be predicted.
         rules = RunFolder(seat.path).spec().problem.sensitive_columns()

@@ -21,7 +21,6 @@ TOLD = ("algorithm", "problem", "held_out", "own_split", "measured", "clients", 
 
 
 def entry(run: Run, label: str, deployment: str | None = None) -> dict[str, Any]:
-    """One run, with all that its folder tells so far."""
     if run.is_starting:
         return _starting(run, deployment)
     if run.error is not None:
@@ -99,7 +98,7 @@ class Sums:
 
 
 def summed(run: Run) -> Sums:
-    """Computed again only when there are other lines or solutions."""
+    """Sum a run up; again only when there are other lines or solutions."""
     version = run.following.version
     if run.sums is None or run.sums[0] != version:
         run.sums = version, _summed(run)
@@ -167,7 +166,7 @@ def _has(lines: Sequence[Line]) -> dict[str, bool]:
 
 
 def finite(value: float) -> float | None:
-    """For JSON, which has no other numbers."""
+    """A number for JSON, which has no infinite ones."""
     return float(value) if math.isfinite(value) else None
 
 

@@ -33,7 +33,7 @@ Values = Mapping[str, Any]
 
 
 def answer(name: str, payload: Any) -> Any:
-    """One of the jobs below; see worker.Answering."""
+    """Do one of the jobs below; see worker.Answering."""
     jobs: dict[str, Callable[[Any], Any]] = {
         "form": lambda _: form(),
         "check": check,
@@ -96,7 +96,7 @@ def _top_level() -> list[dict[str, Any]]:
 
 
 def _plain(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As JSON can hold it: infinity is a word, as it is on the command line."""
+    """Make parameters such as JSON can hold: infinity is a word, as it is on the command line."""
     return [{**one, "default": _word(one["default"])} for one in parameters]
 
 
@@ -127,7 +127,7 @@ def settle(values: Values) -> dict[str, Any]:
 
 
 def outlined(values: Values, in_full: bool = False) -> dict[str, Any]:
-    """The same as `settle` without a look at any data, for those who may only watch."""
+    """Settle without a look at any data, for those who may only watch."""
     given = {key.removesuffix(".name"): value for key, value in values.items()}
     given = {"algorithm": given.get("algorithm", NAMED_SECTIONS["algorithm"]), **_in_order(given)}
     spec = _draft(given).finish()
@@ -142,7 +142,7 @@ def outlined(values: Values, in_full: bool = False) -> dict[str, Any]:
 
 
 def _in_order(given: Values) -> dict[str, Any]:
-    """Names before parameters: a name that is set later would take the parameters away."""
+    """Put names before parameters: a name that is set later would take the parameters away."""
     names = [name for name in NAMED_SECTIONS if name in given]
     return {key: given[key] for key in [*names, *(key for key in given if key not in names)]}
 
@@ -195,7 +195,7 @@ def _needed(given: Values, spec: Spec) -> dict[str, Any]:
 
 
 def _nested(needed: Values) -> dict[str, Any]:
-    """As a YAML file has it; a section that is only its name or kind is a word."""
+    """Nest values as a YAML file has them; a section that is only its name or kind is a word."""
     nested: dict[str, Any] = {}
     words = {**WORDS, **dict.fromkeys(NAMED_SECTIONS, "name")}
     for key, value in needed.items():
@@ -227,5 +227,4 @@ def _words(needed: Values, spec: Spec) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """A value as --set reads it."""
     return value.strip() if isinstance(value, str) else str(value)

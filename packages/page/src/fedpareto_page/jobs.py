@@ -52,14 +52,13 @@ class Job:
     """Bytes of its output that are of processes before it."""
 
     def state(self) -> dict[str, Any]:
-        """Its state: beginning, running or over; with the process's last words if it ended with an error."""
+        """State of the process: beginning, running or over; with its last words if it ended with an error."""
         code = self.process.poll()
         if code is None:
             return {"state": "running" if self._has_begun() else "beginning", "message": None}
         return {"state": "over", "message": self._last_words() if code else None}
 
     def _has_begun(self) -> bool:
-        """Return whether the folder says that this process works on it."""
         try:
             worker = read_object(self.folder / "status.json").get("process")
         except UserError:  # Not there yet.
@@ -94,7 +93,7 @@ class Jobs:
             raise UserError(f"this page shows one run; open the folder above for others: fedpareto page {above}")
 
     def start(self, yaml: str, name: str, values: dict[str, Any]) -> Path:
-        """A new run in a new folder; `values` are those that the user gave."""
+        """Start a run in a new folder; `values` are those that the user gave."""
         folder = free_folder(self.root, name)
         write_atomically(folder / ASKED, yaml)
         arguments = ["run", "--spec", str(folder / ASKED), "--out", str(folder)]

@@ -50,7 +50,6 @@ class Other:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The entry as the page reads it."""
         look = f"fedpareto space look {quoted(self.folder)}" if self.kind == "mission" else None
         found = {"id": self.id, "kind": self.kind, "name": self.name, "command": look}
         try:

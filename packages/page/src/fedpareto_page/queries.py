@@ -186,7 +186,7 @@ def _every(run: Run) -> int:
 
 
 def _thinned(lines: Lines, rounds: Sequence[int], since: int, every: int) -> Sequence[int]:
-    """The places of lines that are sent."""
+    """Places of the lines that are sent."""
     places = range(since, len(rounds))
     if every == 1:
         return places
@@ -198,7 +198,6 @@ def _thinned(lines: Lines, rounds: Sequence[int], since: int, every: int) -> Seq
 
 
 def events(shelf: Shelf, id: str, since: int = 0) -> dict[str, Any]:
-    """The newest refusals."""
     with shelf.lock:
         found = shelf.run(id).following.events
         new = found[max(since, len(found) - MOST_EVENTS, 0) :]
@@ -280,7 +279,6 @@ def matrix(shelf: Shelf, id: str) -> dict[str, Any]:
 
 
 def federation(shelf: Shelf, id: str) -> dict[str, Any]:
-    """The nodes of a deployment."""
     with shelf.lock:
         other = _other(shelf, id, "deployment")
         run = next((run for run in shelf.runs.values() if other.is_deployment_of(run.folder)), None)

@@ -57,7 +57,6 @@ class Series:
             column.extend(np.full((self.total - len(column), 1), np.nan))
 
     def since(self, about: Record, lines: Lines, since: int) -> dict[str, Array]:
-        """The numbers of the lines from this one on."""
         numbers = lines.numbers(since)
         found = {name: numbers[:, i] for i, name in enumerate(NUMBERS) if name not in LEFT_OUT}
         averages = lines.averages(numbers)
@@ -140,7 +139,6 @@ class Run:
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is worth looking at it each time."""
         return self._is_new or self.busy or self.following.left > 0
 
     def look(self, most: int) -> bool:
@@ -171,7 +169,7 @@ class Run:
 
     @property
     def latest(self) -> Record:
-        """Its record, or before its first round what run.json says."""
+        """Record with the rounds, or before the first round what run.json says."""
         try:
             return self.record
         except UserError:
@@ -197,7 +195,6 @@ class Run:
 
     @property
     def news(self) -> dict[str, Any]:
-        """The content of an event about it."""
         lines, epoch = len(self.lines), self.following.epoch
         return {"run": self.id, "lines": lines, "epoch": epoch, "status": self.plain_status}
 
@@ -252,7 +249,7 @@ class Run:
         return self.series.since(self.about, lines, since)
 
     def at(self, since: int, epoch: int) -> int:
-        """From which line on an answer goes: those before are known to whoever asks, unless they changed since."""
+        """First line of an answer: those before are known to whoever asks, unless they changed since."""
         return since if epoch == self.following.epoch and 0 <= since <= len(self.lines) else 0
 
 
@@ -275,7 +272,7 @@ def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can have it: no infinite numbers, no dates."""
+    """Make a value such as JSON can hold: no infinite numbers, no dates."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if isinstance(value, dict):

@@ -75,7 +75,7 @@ def _digest(text: str) -> str:
 
 
 def _inlined(value: dict[str, Any]) -> str:
-    """JSON that cannot end the script it stands in."""
+    """JSON that cannot end the script around it."""
     return json_text(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -97,7 +97,6 @@ def _modules() -> Iterator[tuple[str, str]]:
 
 
 def _address(view: str, ids: Sequence[str]) -> str:
-    """The view with the runs in it."""
     path, _, query = view.partition("?")
     given = [(name, value) for name, value in parse_qsl(query) if name not in ("runs", "token")]
     return f"{path if path.startswith('/') else VIEW}?{urlencode([('runs', ','.join(ids)), *given], safe=',:~/')}"

@@ -46,12 +46,11 @@ class Address:
 
     @property
     def whole(self) -> str:
-        """With the token."""
         return f"{self.base}/?token={self.token}"
 
     @property
     def once(self) -> str:
-        """For a browser that we start."""
+        """Address for a browser that we start."""
         return f"{self.base}/?token={self.ticket}"
 
 
@@ -82,7 +81,7 @@ class _Server(Server):
 
 @contextmanager
 def _sockets(options: Options) -> Iterator[list[socket.socket]]:
-    """On both loopback addresses, where the system has both."""
+    """Listen on both loopback addresses, where the system has both."""
     first = _first(options)
     sockets = [first]
     try:

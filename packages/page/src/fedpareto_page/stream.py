@@ -71,7 +71,6 @@ class Hub:
         stream.put_nowait(None)
 
     async def stream(self) -> AsyncIterator[str]:
-        """One stream of server-sent events."""
         stream: asyncio.Queue[str | None] = asyncio.Queue(MOST_WAITING)
         self._streams.add(stream)
         try:

@@ -120,7 +120,6 @@ class Shelf:
         return found
 
     def deployment_of(self, run: Run) -> str | None:
-        """The id of the deployment to which a run belongs."""
         return next((one.id for one in self.others.values() if one.is_deployment_of(run.folder)), None)
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -191,7 +190,7 @@ class Shelf:
             yield from ((path, kind) for file, kind in OTHERS.items() if file in folder.files)
 
     def _some(self, all_of_them: list[Any]) -> list[Any]:
-        """A few of them, each time the next ones; fewer where there are many looks a second."""
+        """Take a few of them, each time the next ones; fewer where there are many looks a second."""
         most = LOOKS_WHILE_BUSY if self.busy else LOOKS
         if len(all_of_them) <= most:
             return all_of_them
@@ -201,7 +200,9 @@ class Shelf:
     # -- names -----------------------------------------------------------------------------------------------------
 
     def _name(self, path: Path) -> str:
-        """Relative to its root; the root's own name goes before where there are several, or nothing else."""
+        """Name of a folder relative to its root; the root's own name goes before where there are several, or nothing
+        else.
+        """
         root = self._root(path)
         below = path.relative_to(root).as_posix()
         if below == ".":

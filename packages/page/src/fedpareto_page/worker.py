@@ -83,11 +83,9 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The number of the process, if there is one."""
         return None if self._process is None else self._process.pid
 
     def close(self) -> None:
-        """Ends the process, whatever it is doing."""
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(OSError), process:  # Of a question that it did not read to the end.

@@ -38,7 +38,7 @@ class AccessLog:
             raise UserError(f"the access log {target} cannot be written: {problem.strerror or problem}") from None
 
     def write(self, scope: Mapping[str, Any], status: int, seconds: float, rows: int) -> None:
-        """The line of one request. A full disk does not stop the service."""
+        """Write the line of one request. A full disk does not stop the service."""
         entry = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "address": (scope.get("client") or ("-",))[0],

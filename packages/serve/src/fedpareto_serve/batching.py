@@ -43,7 +43,7 @@ class Batcher:
         return await answer
 
     async def aside(self, work: Callable[[], T]) -> T:
-        """Long work, while the loop goes on."""
+        """Do long work, while the loop goes on."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _flush(self) -> None:
@@ -73,7 +73,7 @@ class Batcher:
 
 
 def _cut(entries: list[tuple[Request, Any]]) -> list[list[tuple[Request, Any]]]:
-    """In batches of at most MOST_ROWS_AT_ONCE rows."""
+    """Cut entries into batches of at most MOST_ROWS_AT_ONCE rows."""
     batches: list[list[tuple[Request, Any]]] = []
     rows = MOST_ROWS_AT_ONCE
     for entry in entries:

@@ -15,7 +15,6 @@ from fedpareto_serve.models import AnyPreference, OneOfMany, Servable
 
 
 def save(model: Servable, path: Path) -> None:
-    """Write a model to a .safetensors file."""
     if isinstance(model, AnyPreference):
         parts = {name: getattr(model, name) for name in servable.PARTS}
         servable.save_conditioned(path, model.card, model.anatomy, parts)
@@ -26,7 +25,6 @@ def save(model: Servable, path: Path) -> None:
 
 
 def load(path: Path) -> Servable:
-    """Read a model from its file."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     if not _is_safetensors(path):

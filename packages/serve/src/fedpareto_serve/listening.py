@@ -87,7 +87,7 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
             gone.transport.abort()
 
     def _await_headers(self) -> None:
-        """Further bytes do not put the deadline off."""
+        """Begin a wait for headers; further bytes do not put the deadline off."""
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().call_later(HEADER_SECONDS, self.transport.close)
 
@@ -98,7 +98,6 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
 
 def _half(connection: Any) -> bool:
-    """Return whether the body of its request is still on its way."""
     return bool(connection.cycle.more_body)
 
 
@@ -125,7 +124,6 @@ class Server(uvicorn.Server):
         self._ready = ready
 
     def serve_until(self, sockets: list[socket.socket], signals: tuple[int, ...] = ENDING) -> None:
-        """Answer requests until a signal."""
         with on_signals(self.handle_exit, signals):
             self.run(sockets=sockets)
 
@@ -155,7 +153,6 @@ def is_loopback(host: str) -> bool:
 
 
 def in_url(host: str) -> str:
-    """A host as it stands in an address."""
     return f"[{host}]" if ":" in host else host
 
 

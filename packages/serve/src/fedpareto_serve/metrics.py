@@ -51,7 +51,6 @@ class Counters:
         self._own["in_flight"][0] = 0  # Left by an earlier process that died.
 
     def begin(self) -> None:
-        """Count a request that has arrived."""
         self._own["in_flight"][0] += 1
 
     def end(self, path: str, status: int, seconds: float, rows: int) -> None:

@@ -72,7 +72,7 @@ class Servable(ABC):
         return torch.as_tensor(self.measured(self.logits(x, preference).numpy()))
 
     def measured(self, logits: np.ndarray) -> np.ndarray:
-        """From logits to probabilities, or the raw outputs."""
+        """Probabilities of logits, or the raw outputs."""
         if self.problem is None:
             return np.asarray(expit(logits))
         said = [
@@ -115,7 +115,7 @@ class Servable(ABC):
             return self._logits(rows.to(self.dtype), wanted)
 
     def _by_problem(self, rows: Tensor, preferences: Tensor) -> Tensor:
-        """All rows that share a model at once."""
+        """Score all rows that share a model at once."""
         assert self.problem is not None, "without a problem it is an MLP"
         # Whole numbers, such as pixels and words, are what the network expects; numbers are in its own precision.
         rows = rows.to(self.dtype) if isinstance(self.card.inputs, InputSchema) else rows
@@ -209,7 +209,6 @@ class AnyPreference(Servable):
         return self.body.dtype
 
     def at(self, preference: Any) -> Tensor:
-        """The whole model for one preference, `[d]`."""
         preferences = torch.as_tensor(checked(preference, 1, self.anatomy.objectives)).to(self.dtype)
         return self.anatomy.models(self.body[None], self.hypernetwork[None], preferences[None])[0, 0]
 
@@ -237,7 +236,6 @@ class AnyPreference(Servable):
 
     @cached_property
     def _first(self) -> list[Layer]:
-        """The hypernetwork without its last layer."""
         network = self.anatomy.hypernetwork
         last = f"{len(network.hidden)}."
         parts = {name: tensor for name, tensor in self._hypernetwork.items() if not name.startswith(last)}
@@ -333,7 +331,6 @@ class OneOfMany(Servable):
         return np.asarray((preferences.double().numpy() @ slopes + offsets).argmax(1))
 
     def at(self, preference: Any) -> Tensor:
-        """The model that serves a preference, `[d]`."""
         return self.models[self._chosen(preference)]
 
     def _chosen(self, preference: Any) -> int:
@@ -401,7 +398,7 @@ class CodedLinear:
 
     @classmethod
     def of(cls, weights: Tensor, biases: Tensor) -> CodedLinear:
-        """From W_k as `[q, in, out]`."""
+        """Make it from W_k as `[q, in, out]`."""
         return cls(weights.mT.reshape(-1, weights.shape[1]).contiguous(), biases.contiguous())
 
     def __call__(self, inputs: Tensor, code: Tensor) -> Tensor:

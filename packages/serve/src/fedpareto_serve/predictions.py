@@ -41,7 +41,6 @@ class Predictions:
 
 
 def predict(model: Servable, rows: Sequence[Mapping[str, Any]], preference: Any) -> Predictions:
-    """A model's predictions for rows, under one preference or one for each row."""
     return _together(model, [Request(rows, preference)])[0]
 
 
@@ -60,14 +59,14 @@ class Prepared:
 
 
 def prepared(model: Servable, rows: Sequence[Mapping[str, Any]]) -> Prepared:
-    """Reads the rows; a UserError tells what a model cannot read."""
+    """Read the rows; a UserError tells what a model cannot read."""
     if not rows:
         raise UserError("there are no rows to predict")
     return Prepared(model, model.card.inputs.encode(rows))
 
 
 def predict_each(model: Servable, requests: Sequence[Request]) -> Sequence[Predictions | UserError]:
-    """Many requests at once, each answered as if alone: with its predictions, or with its error."""
+    """Predict for many requests at once, each answered as if alone: with its predictions, or with its error."""
     try:
         return _together(model, requests)
     except UserError as problem:
@@ -77,7 +76,7 @@ def predict_each(model: Servable, requests: Sequence[Request]) -> Sequence[Predi
 
 
 def _together(model: Servable, requests: Sequence[Request]) -> list[Predictions]:
-    """All rows in one pass; the first error in any request is raised."""
+    """Predict for all rows in one pass; the first error in any request is raised."""
     if not all(request.rows for request in requests):
         raise UserError("there are no rows to predict")
     objectives = len(model.card.objectives)

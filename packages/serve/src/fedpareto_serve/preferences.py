@@ -24,7 +24,6 @@ def checked(preference: Any, rows: int, objectives: int) -> np.ndarray:
 
 
 def parse(text: str) -> list[float]:
-    """ "0.7,0.3" as numbers."""
     try:
         return [float(piece) for piece in text.split(",")]
     except ValueError:
@@ -32,7 +31,7 @@ def parse(text: str) -> list[float]:
 
 
 def _all_good(given: np.ndarray) -> bool:
-    """A fast check of many; the wrong one is then found one by one."""
+    """Check many fast; the wrong one is then found one by one."""
     near = np.abs(given.sum(1) - 1) <= SUM_TOLERANCE
     return bool(np.isfinite(given).all() and (given >= 0).all() and near.all())
 

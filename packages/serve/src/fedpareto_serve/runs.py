@@ -60,7 +60,6 @@ class SavedRun:
 
     @cached_property
     def solutions(self) -> list[SolutionSet]:
-        """The solutions of each seed."""
         with self._read("solutions.json"):
             records = read_json(self.path / "solutions.json")
             front = None if self._known_front is None else np.array(self._known_front)
@@ -134,7 +133,6 @@ class SavedRun:
         )
 
     def _read(self, name: str) -> AbstractContextManager[None]:
-        """Errors in a file name it."""
         return reading(str(self.path / name))
 
 
@@ -178,7 +176,7 @@ Source = SavedRun | SavedModel | SavedNode
 
 
 def number_of(source: Source, client: int | str | None) -> int | None:
-    """A client by number, of a client that may be given by name."""
+    """Number of a client that may be given by name."""
     if not isinstance(client, str):
         return client
     return client_of(client, source.names if isinstance(source, SavedRun) else (), source.clients)
@@ -228,7 +226,7 @@ def _solution_set(
 
 
 def _matrix(rows: Any, shape: tuple[int, int]) -> np.ndarray:
-    """Numbers `[n, m]`; null, for a row or a number, is NaN."""
+    """Make numbers `[n, m]`; null, for a row or a number, is NaN."""
     found = np.array([[np.nan] * shape[1] if row is None else row for row in rows], dtype=float)
     if found.shape != shape or not len(found):
         raise ValueError(f"{shape[0]} rows of {shape[1]} numbers were expected")

@@ -175,7 +175,7 @@ class _Workers:
         self._problem: str | None = None
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Until a stop signal; raises UserError if a worker cannot even start."""
+        """Serve until a stop signal; raise UserError if a worker cannot even start."""
         told = False
         with on_signals(self._stop):
             for number in range(self._options.workers):
@@ -202,7 +202,7 @@ class _Workers:
         self._running[number] = _Worker(process, here, time.monotonic())
 
     def _listen_to(self, number: int, worker: _Worker) -> None:
-        """A worker's report: ready, an error, or, by its end, nothing."""
+        """Take a worker's report: ready, an error, or, by its end, nothing."""
         is_alive = worker.process.is_alive()  # First: an ended worker sends nothing more.
         with suppress(EOFError, OSError):
             if worker.pipe.poll():

@@ -295,7 +295,6 @@ async def _invalid(request: HTTPRequest, problem: Exception) -> Response:
 
 
 def _page(openapi: dict[str, Any]) -> str:
-    """The end points in plain HTML."""
     entries = [
         f"<h2><code>{method.upper()} {html.escape(path)}</code></h2><p>{html.escape(entry.get('description', ''))}</p>"
         for path, methods in openapi["paths"].items()

@@ -83,7 +83,7 @@ def _read_table(path: Path | Sent, inputs: InputSchema, say: Callable[[str], Non
 
 
 def _number(text: str, decimal: str) -> float | str:
-    """A text as a number, whatever the decimal mark is elsewhere; as it is, if it is none."""
+    """Read a text as a number, whatever the decimal mark is elsewhere; else leave it as it is."""
     number = as_number(text, decimal)
     return text if number is None else number
 
@@ -132,7 +132,6 @@ def _text(path: Path | Sent) -> str:
 
 
 def _lines(path: Path | Sent) -> list[list[str]]:
-    """The fields of every line that is not empty."""
     text = _text(path)
     header = next((line for line in text.splitlines() if line.strip()), "")
     return _fields(text, max(SEPARATORS, key=header.count), path)
@@ -179,14 +178,14 @@ def read_images(path: Path) -> Sequence[np.ndarray]:
 
 
 def _each(images: np.ndarray, path: Path) -> list[np.ndarray]:
-    """One by one; a file of a few bytes can name billions that are empty."""
+    """Take images one by one; a file of a few bytes can name billions that are empty."""
     if not images.size:
         raise UserError(f"{path} holds no images: its array has the shape {list(images.shape)}")
     return list(images)
 
 
 def _picture(path: Path) -> np.ndarray:
-    """Grey as `[h, w]`, coloured as `[h, w, 3]`."""
+    """Read a picture, grey as `[h, w]`, coloured as `[h, w, 3]`."""
     from PIL import Image
 
     try:

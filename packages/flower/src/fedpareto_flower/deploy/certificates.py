@@ -31,7 +31,7 @@ Key = ec.EllipticCurvePrivateKey
 
 
 def new_key() -> Key:
-    """On the curve that Flower requires for nodes."""
+    """Make a key on the curve that Flower requires for nodes."""
     return ec.generate_private_key(ec.SECP384R1())
 
 
@@ -45,7 +45,6 @@ def openssh(key: Key) -> tuple[bytes, bytes]:
 
 
 def pem(key: Key) -> bytes:
-    """The private key of a certificate."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -121,7 +120,6 @@ def days_until(seconds: float) -> float:
 
 
 def load_key(path: Path) -> Key:
-    """A private key in either form."""
     with _reading(path, "private key"):
         content = path.read_bytes()
         is_openssh = b"OPENSSH" in content[:64]

@@ -21,7 +21,7 @@ from fedpareto.problems.fairness.sources import Source
 from fedpareto.spec.draft import Draft
 from fedpareto.spec.spec import Spec
 from fedpareto_flower.deploy import certificates, templates
-from fedpareto_flower.deploy.layout import MOST_NODES, Deployment, NodeFolder, check_address, private_folder
+from fedpareto_flower.deploy.layout import Deployment, NodeFolder, check_address, private_folder
 from fedpareto_flower.deploy.names import SCHEMA, SPEC
 from fedpareto_flower.deploy.specs import finish
 
@@ -45,15 +45,14 @@ def create(
 ) -> Deployment:
     """Writes a deployment, or nothing at all. `draft` and `settings` define what is trained, and how."""
     check_address(host, port, insecure)
-    if not 1 <= nodes <= MOST_NODES:
-        raise UserError(f"nodes is {nodes}; a federation has 1 to {MOST_NODES}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is there already and is not empty; nothing was written: name another folder")
     half = folder.with_name(f".{folder.name}.part-{secrets.token_hex(4)}")
+    name = f"{folder.resolve().name[:LONGEST_NAME]}-{secrets.token_hex(4)}"
+    deployment = Deployment(half, name, host, port, nodes, insecure)
     try:
         private_folder(half)
-        name = f"{folder.resolve().name[:LONGEST_NAME]}-{secrets.token_hex(4)}"
-        _write(Deployment(half, name, host, port, nodes, insecure), schema, draft, settings, folder.resolve())
+        _write(deployment, schema, draft, settings, folder.resolve())
         folder.parent.mkdir(parents=True, exist_ok=True)
         os.replace(half, folder)
     except OSError as problem:

@@ -115,7 +115,6 @@ class Gate:
         self._closed = threading.Event()
 
     def open(self) -> None:
-        """Starts listening; returns at once."""
         try:
             self._socket = socket.create_server(self.listen, backlog=128)
         except OSError as problem:
@@ -173,7 +172,7 @@ class Gate:
                 self._gone(visit.node)
 
     def _known(self, stranger: _Stranger, node: int) -> bool:
-        """A connection has signed its first request, and is a node's now; whether the node may have one more."""
+        """Take a connection that has signed its first request for a node's; return whether it may have one more."""
         self._lobby.leave(stranger)
         with self._lock:
             if self._open.get(node, 0) >= MOST_OF_NODE:
@@ -215,7 +214,7 @@ class Gate:
         return certificates.signer(headers, self.keys)
 
     def silences(self) -> dict[int, float]:
-        """For how many seconds each node has made no request that was let through, whatever the time of day is."""
+        """Seconds for which each node has made no request that was let through, whatever the time of day is."""
         now = time.monotonic()
         return {node: now - when for node, when in dict(self.heard).items() if node >= 0}
 
@@ -230,7 +229,7 @@ class _Stranger:
     dismissed: bool = False
 
     def dismiss(self) -> None:
-        """Ends it, whatever its thread waits for."""
+        """End the connection, whatever its thread waits for."""
         self.dismissed = True
         with suppress(OSError):
             socket.socket.shutdown(self.connection, socket.SHUT_RDWR)  # That of TLS would first wait for a goodbye.
@@ -256,12 +255,10 @@ class _Lobby:
             return self._dismiss([next(one for one in self._strangers if one.peer == busiest)])
 
     def late(self, before: float) -> list[_Stranger]:
-        """Dismisses those that came before this time."""
         with self._lock:
             return self._dismiss([one for one in self._strangers if one.since < before])
 
     def leave(self, stranger: _Stranger) -> None:
-        """It is gone, or no stranger any more."""
         with self._lock:
             self._strangers.pop(stranger, None)
 
@@ -300,7 +297,7 @@ class _Visit:
         self.http = h11.Connection(h11.SERVER)
 
     def serve(self) -> None:
-        """Request after request, until one side closes."""
+        """Answer request after request, until one side closes."""
         try:
             while True:
                 request = self._next()
@@ -420,7 +417,7 @@ class _Visit:
 
 
 def _in_words(problem: ssl.SSLError) -> str:
-    """Why a TLS connection failed, in an operator's words."""
+    """Reason for a failed TLS connection, in an operator's words."""
     reason = problem.reason or str(problem)
     known = {
         "HTTP_REQUEST": "it speaks plain text; this port wants TLS",

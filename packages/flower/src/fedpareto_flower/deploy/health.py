@@ -44,7 +44,7 @@ class Health:
         return json.dumps(self.facts, indent=1, ensure_ascii=False) if as_json else "\n".join(self.lines)
 
     def exit_code(self, alive: bool) -> int:
-        """With `alive`, missing others do not count: restarting this process would not bring them back."""
+        """Exit code; with `alive`, missing others do not count: restarting this process would not bring them back."""
         return WELL if alive and self.code == MISSING else self.code
 
 

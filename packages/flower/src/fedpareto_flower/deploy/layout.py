@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import math
 import re
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self, get_type_hints
 
+from fedpareto.config.bounds import AtLeast, Bounded, Positive, check
 from fedpareto.config.errors import DamagedFile, UserError, reading
 from fedpareto.config.files import read_object, write_atomically
 from fedpareto.config.parameters import convert
@@ -27,7 +27,7 @@ MOST_NODES = 10_000
 
 
 @dataclass(frozen=True)
-class _Described:
+class _Described(Bounded):
     """A folder with a JSON file that describes it; a subclass's other fields are the entries of that file."""
 
     FILE: ClassVar[str]
@@ -36,7 +36,6 @@ class _Described:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Read an existing one."""
         path, hints = folder / cls.FILE, get_type_hints(cls)
         if not path.exists():
             raise UserError(f"{folder} is not a {cls.MEANING}")
@@ -50,6 +49,8 @@ class _Described:
                 if one.name != "folder"
             }
             values = {name: convert(value, hints[name], f"{path}: {name}") for name, value in given.items()}
+            for name, value in values.items():
+                check(cls, name, value, f"{path}: ")
             found = cls(folder.resolve(), **values)
             found.check()
         return found
@@ -58,12 +59,10 @@ class _Described:
         """Raise ValueError or UserError for entries that cannot be."""
 
     def save(self) -> None:
-        """Write the file."""
         plain = {name: value for name, value in asdict(self).items() if name != "folder"}
         write_atomically(self.folder / self.FILE, json.dumps({"format": FORMAT, **plain}, indent=1) + "\n")
 
     def spec(self) -> Spec:
-        """Read what is trained, and how."""
         from fedpareto_flower.deploy.specs import load_spec
 
         return load_spec(self.folder)
@@ -79,12 +78,10 @@ class Deployment(_Described):
     """Name of the federation; every message carries it."""
     host: str
     port: int
-    nodes: int
+    nodes: Annotated[int, AtLeast(1, MOST_NODES)]
     insecure: bool = False
 
     def check(self) -> None:
-        if not 1 <= self.nodes <= MOST_NODES:
-            raise ValueError(f"a federation has 1 to {MOST_NODES} nodes")
         check_address(self.host, self.port, self.insecure)
 
     @property
@@ -94,7 +91,6 @@ class Deployment(_Described):
 
     @property
     def run(self) -> Path:
-        """An ordinary run folder."""
         return self.folder / "run"
 
     @property
@@ -122,7 +118,7 @@ class NodeFolder(_Described):
     server: str
     """host:port."""
     insecure: bool = False
-    budget: float | None = None
+    budget: Positive | None = None
     """The largest ε that the node's owner allows to be spent; None: what the federation agreed on."""
 
     def check(self) -> None:
@@ -130,17 +126,14 @@ class NodeFolder(_Described):
         check_address(host, int(port), self.insecure)
 
     def with_budget(self, epsilon: float) -> NodeFolder:
-        """With another budget from now on, also when it is started again; UserError if nothing could be counted."""
-        if not 0 < epsilon < math.inf:
-            raise UserError(f"--budget is {epsilon:g}; the largest ε is a positive number")
-        self.spec().privacy.must_be_countable()
+        """Keep another budget from now on; UserError if nothing could be counted."""
         other = replace(self, budget=epsilon)
+        self.spec().privacy.must_be_countable()
         other.save()
         return other
 
     @property
     def schema(self) -> Path:
-        """The schema of the table."""
         return self.folder / SCHEMA
 
     @property
@@ -150,7 +143,6 @@ class NodeFolder(_Described):
 
     @property
     def key(self) -> Path:
-        """The node's private key."""
         return self.folder / "node.key"
 
 
@@ -180,5 +172,5 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def private_folder(path: Path) -> None:
-    """A folder that only its owner can open."""
+    """Make a folder that only its owner can open."""
     path.mkdir(parents=True, mode=0o700)

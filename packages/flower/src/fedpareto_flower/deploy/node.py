@@ -65,7 +65,6 @@ def is_finished(home: NodeFolder) -> bool:
 
 
 def kept_model(home: NodeFolder) -> Path | None:
-    """The file with this node's model, if it got one."""
     path = home.folder / MODEL_FILE
     return path if path.exists() else None
 
@@ -74,7 +73,6 @@ def kept_model(home: NodeFolder) -> Path | None:
 
 
 def table(data: Path | None, sql: str, query: str) -> Source:
-    """The party's table as the options name it."""
     found = Source("" if data is None else str(data), sql, query)
     if not found:
         raise UserError("name your table: --data FILE, or --sql URL --query TEXT")
@@ -82,7 +80,7 @@ def table(data: Path | None, sql: str, query: str) -> Source:
 
 
 def table_problems(home: NodeFolder, data: Source, ignored: Sequence[str] = ()) -> list[str]:
-    """Why a table does not fit the federation, a line each; empty if it does."""
+    """Reasons why a table does not fit the federation, a line each; empty if it does."""
     problem = problem_of(home, data)
     found = problem.table_schema.problems(data.of_party(), ignored)
     if found:
@@ -96,7 +94,7 @@ def table_problems(home: NodeFolder, data: Source, ignored: Sequence[str] = ()) 
 
 
 def read_preference(home: NodeFolder, given: str) -> list[float]:
-    """A preference as it was typed, or from the file of that name; one weight for each objective."""
+    """Read a preference as it was typed, or from the file of that name; one weight for each objective."""
     path = Path(given).expanduser()
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else given
     objectives = [objective.name for objective in home.spec().problem.objectives]
@@ -162,7 +160,7 @@ class _Service:
                 log.warning("%s expires in %.0f days; tell the server's operator", what, left)
 
     def run(self) -> Path | None:
-        """Until the server says that the run is finished."""
+        """Serve until the server says that the run is finished."""
         log.info("the table fits; the server is at %s", self.home.server)
         self.status.state = "waiting for the server"
         if self.server.wait() == FINISHED:
@@ -235,12 +233,14 @@ class _Service:
         return self.processes.folder / "worker.log"
 
     def _pass_on(self) -> None:
-        """The worker's messages since the last check; then its log may be shortened."""
+        """Log the worker's messages since the last check; then its log may be shortened."""
         self._read = _pass_on(self._worker_log, self._read)
         logs.bound(self.processes.folder)
 
     def _start_again(self, pause: float = 0.0) -> None:
-        """Both: a SuperNode waits for the worker that took its task, and a worker for a SuperNode that is gone."""
+        """Start both again: a SuperNode waits for the worker that took its task, and a worker for a SuperNode that is
+        gone.
+        """
         self.processes.stop()
         time.sleep(pause)
         self._start()
@@ -262,7 +262,7 @@ def _progress(folder: Path) -> int:
 
 
 def _pass_on(path: Path, position: int) -> int:
-    """Logs the whole lines that were added to a child's log; returns how far it was read."""
+    """Log the whole lines that were added to a child's log; return how far it was read."""
     if not path.exists():
         return position
     if path.stat().st_size < position:

@@ -66,7 +66,6 @@ class SuperLink:
 
     @property
     def address(self) -> Address:
-        """Address of its Runtime API."""
         root = None if self.certificates is None else self.certificates / "ca.pem"
         return Address(f"{LOOPBACK}:{self.port}", self.secret, root)
 
@@ -77,7 +76,6 @@ class SuperLink:
         return ssl.create_default_context(cafile=self.certificates / "ca.pem")
 
     def start(self) -> None:
-        """Starts it and waits until it listens."""
         self.processes.home.mkdir(parents=True, exist_ok=True)
         write_secret(self.secret, secrets.token_hex(32).encode())
         self.processes.start("superlink", self._command())
@@ -150,7 +148,6 @@ def up(deployment: Deployment, warnings: logs.Memory, resume: bool = False, back
 
 @contextmanager
 def _run_folder(deployment: Deployment, spec: Spec, resume: bool) -> Iterator[RunFolder]:
-    """The run's folder, new or to be continued."""
     begun = RunFolder(deployment.run).spec_file.exists()
     if begun and not resume:
         raise UserError(f"the run of {deployment.folder} has begun; go on with: fedpareto server resume")
@@ -266,7 +263,7 @@ class _Service:
             return result
 
     def only_say_goodbye(self) -> None:
-        """To nodes that still wait, because the server was killed between the end of the run and its last answer."""
+        """Tell nodes that still wait, because the server was killed between the end of the run and its last answer."""
         self.status.state, self.status.round = FINISHED, self.spec.rounds
         untold = set(range(self.deployment.nodes)) - set(self.status.told)
         log.info("finished already; nodes that do not know yet have %g s to ask", BELATED_GOODBYE)
@@ -337,7 +334,7 @@ class _Service:
         )
 
     def _say_goodbye(self) -> None:
-        """Nodes poll the status now and then; connected ones learn that it is finished."""
+        """Wait for nodes that poll the status now and then; connected ones learn that it is finished."""
         self.status.state, self.engine = FINISHED, None
         log.info("finished; the run is in %s", self.deployment.run)
         self._wait_until_heard(self._recent, GOODBYE)

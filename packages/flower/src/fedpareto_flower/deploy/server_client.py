@@ -101,7 +101,7 @@ class Server:
             self.certificate_ends = float(ssl.cert_time_to_seconds(str(shown["notAfter"])))
 
     def _hopeless(self, problem: Exception) -> str | None:
-        """Why a retry would not help, in words; None if it may, as when the server is only away."""
+        """Reason why a retry would not help; None if it may, as when the server is only away."""
         where = f"the server at {self.home.server}"
         if isinstance(problem, ssl.SSLCertVerificationError):
             why = problem.verify_message

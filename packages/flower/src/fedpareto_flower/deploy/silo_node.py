@@ -35,7 +35,6 @@ worker_log = logging.getLogger("fedpareto.flower.rounds")
 
 
 def problem_of(home: NodeFolder, data: Source) -> Silo:
-    """The federation's problem with a party's table."""
     problem = home.spec().problem
     assert isinstance(problem, Silo), "load_spec has checked it"
     return replace(problem, schema=str(home.schema), **asdict(data))
@@ -77,7 +76,7 @@ class SiloNode(Node):
             write_atomically(self.folder / PROGRESS, json.dumps({"round": job.round}) + "\n")
 
     def _objectives_of(self, results: Sequence[wire.Result]) -> str:
-        """Before and after local training, on test rows if there are any, the mean over the seeds."""
+        """Objectives before and after local training, on test rows if there are any, the mean over the seeds."""
         parts = list(self.engine.split_names)
         part = parts.index("test") if "test" in parts else len(parts) - 1
         both = [

@@ -22,7 +22,7 @@ class PrivateSpec(Spec):
         """They are not known here."""
 
     def to_mapping(self) -> dict[str, Any]:
-        """Without the place of the schema: a deployment that was moved, or is seen by a container, is the same."""
+        """Leave out the place of the schema: a deployment that was moved, or is seen by a container, is the same."""
         plain = super().to_mapping()
         return plain | {"problem": plain["problem"] | {"schema": SCHEMA}}
 

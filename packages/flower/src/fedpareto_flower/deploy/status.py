@@ -265,7 +265,7 @@ class _Writer:
     _trouble: str = ""
 
     def write(self) -> None:
-        """A full disk is reported once, and does not end a run."""
+        """Write the status; a full disk is reported once, and does not end a run."""
         trouble = ""
         try:
             self.refresh()
@@ -282,7 +282,7 @@ class _Writer:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM ends this process in good order."""
+    """Let SIGTERM end this process in good order."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -94,7 +94,7 @@ WantedBy=multi-user.target
 
 
 def _for_systemd(text: str) -> str:
-    """In a unit, % begins a specifier."""
+    """Escape %, which begins a specifier in a unit."""
     return text.replace("%", "%%")
 
 
