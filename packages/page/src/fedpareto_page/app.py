@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import secrets
-from collections.abc import AsyncIterator, Collection
+import sys
+import traceback
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +28,6 @@ from fedpareto.config.files import json_text
 from fedpareto_page import dial, figures, form, jobs, queries
 from fedpareto_page.access import Guard
 from fedpareto_page.saved import STATIC, VIEW, saved
-from fedpareto_page.stream import Hub
 from fedpareto_page.watch import Shelf, Unknown
 from fedpareto_page.worker import Worker, WorkerFailed
 from fedpareto_serve.request_checks import said
@@ -43,6 +45,13 @@ TYPES = {
 not run.
 """
 LATEST = "latest"
+COMMENT = 15.0
+"""Seconds after which a silent stream says that it is still there: some proxies close those that do not."""
+RETRY = 1000
+"""Milliseconds after which a browser asks for a lost stream again."""
+MOST_STREAMS = 64
+MOST_WAITING = 1000
+"""Events that one stream may be behind. Its page then asks anew for what it shows, which is what events are for."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,7 @@ def _asked(shelf: Shelf, own: dict[str, Any]) -> APIRouter:
 
     @router.get("/runs")
     def runs() -> Response:
-        with shelf.lock:  # The number belongs to what is read, see stream.py.
+        with shelf.lock:  # The number belongs to what is read, see Hub.
             return as_json(own | {"changes": shelf.changes} | queries.runs(shelf))
 
     @router.get("/runs/{id}")
@@ -166,6 +175,77 @@ def _streamed(hub: Hub) -> APIRouter:
         return StreamingResponse(hub.stream(), media_type="text/event-stream")
 
     return router
+
+
+class Hub:
+    """Streams of changes to every open page, and the watch over the run folders that feeds them.
+
+    Every event, and the `hello` that begins a stream, has the number of `changes` that it knows of. A page whose answer
+    of `/api/runs` has a smaller one has missed something between both, and asks again.
+    """
+
+    def __init__(self, shelf: Shelf, server: str) -> None:
+        self._shelf, self._server = shelf, server
+        self._streams: set[asyncio.Queue[str | None]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._streams) >= MOST_STREAMS
+
+    async def watch(self) -> None:
+        """Looks at the folders until it is cancelled. A look that fails is printed, and the next one comes."""
+        while True:
+            try:
+                events = await asyncio.to_thread(self._shelf.poll)
+            except Exception:
+                traceback.print_exc(file=sys.stderr)
+                events = []
+            self.tell(events)
+            await asyncio.sleep(self._shelf.pause)
+
+    def tell(self, events: list[dict[str, Any]]) -> None:
+        """Sends events to all streams; a stream that nobody reads any more is closed."""
+        for event in events:
+            news = {name: value for name, value in event.items() if name != "event"}
+            line = _written(str(event["event"]), news | {"changes": self._shelf.changes})
+            for stream in list(self._streams):
+                try:
+                    stream.put_nowait(line)
+                except asyncio.QueueFull:
+                    self._close(stream)
+
+    def close(self) -> None:
+        """Ends all streams, so that the server can end."""
+        for stream in list(self._streams):
+            self._close(stream)
+
+    def _close(self, stream: asyncio.Queue[str | None]) -> None:
+        self._streams.discard(stream)
+        with suppress(asyncio.QueueEmpty):
+            while True:
+                stream.get_nowait()
+        stream.put_nowait(None)
+
+    async def stream(self) -> AsyncIterator[str]:
+        stream: asyncio.Queue[str | None] = asyncio.Queue(MOST_WAITING)
+        self._streams.add(stream)
+        try:
+            yield f"retry: {RETRY}\n" + _written("hello", {"server": self._server, "changes": self._shelf.changes})
+            while True:
+                try:
+                    async with asyncio.timeout(COMMENT):
+                        line = await stream.get()
+                except TimeoutError:
+                    line = ": still here\n\n"
+                if line is None:
+                    return
+                yield line
+        finally:
+            self._streams.discard(stream)
+
+
+def _written(name: str, data: Mapping[str, Any]) -> str:
+    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
 
 
 def _static_file(path: str) -> Path | None:
