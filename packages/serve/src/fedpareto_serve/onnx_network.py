@@ -177,11 +177,13 @@ class _Chosen(nn.Module):
 
     def _chosen(self, preference: Tensor) -> Tensor:
         scores = preference.double() @ self.slopes + self.offsets  # As the model itself chooses.
-        return self.place[scores.argmax(1)]
+        chosen: Tensor = self.place[scores.argmax(1)]
+        return chosen
 
     def forward(self, preference: Tensor) -> Tensor:
         """`[1, m]` to `[1, d]`."""
-        return self.models[self._chosen(preference)]
+        model: Tensor = self.models[self._chosen(preference)]
+        return model
 
     def logits(self, x: Tensor, preference: Tensor) -> Tensor:
         """The prediction of the model that is chosen for each row, among those of all models, `[b]`."""
