@@ -107,7 +107,8 @@ class Guard:
         return answer
 
     def _stranger(self, scope: Scope) -> Response | None:
-        if self._is_token(_cookie(scope)):
+        cookies = cookie_parser(Headers(scope=scope).get("cookie", ""))
+        if self._is_token(cookies.get(_cookie_name(scope), "")):  # No token is empty.
             return None
         sentence = "this page needs the whole address that fedpareto page has printed, with its token"
         if scope["path"].startswith("/api/"):
@@ -142,11 +143,6 @@ def _cookie_name(scope: Scope) -> str:
     """
     port = Headers(scope=scope).get("host", "").rpartition(":")[2]
     return f"fedpareto-{port if port.isdecimal() else 80}"
-
-
-def _cookie(scope: Scope) -> str:
-    """The token that a browser sends; without one, nothing, which is not a token."""
-    return cookie_parser(Headers(scope=scope).get("cookie", "")).get(_cookie_name(scope), "")
 
 
 def new_token() -> str:

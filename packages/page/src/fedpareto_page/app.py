@@ -11,7 +11,7 @@ import json
 import secrets
 import sys
 import traceback
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -93,10 +93,9 @@ def app_of(
     app.include_router(jobs.routes(folder_of, shelf.roots[0], forms, read_only))
     app.include_router(figures.routes(folder_of, painter))
     app.include_router(_files())
-    app.add_exception_handler(Unknown, _unknown)
-    app.add_exception_handler(UserError, _wrong)
+    for kind, status in ((Unknown, 404), (UserError, 422), (WorkerFailed, 500)):
+        app.add_exception_handler(kind, _saying(status))
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(WorkerFailed, _failed)
     app.add_exception_handler(HTTPException, _no_such_thing)
     return Served(Guard(app, token, hosts), hub)
 
@@ -316,16 +315,8 @@ def whole(text: str, name: str) -> int:
         raise UserError(f"{name} is '{text[:40]}', expected a whole number or {LATEST}") from None
 
 
-def _unknown(_: Request, problem: Exception) -> Response:
-    return said(404, str(problem))
-
-
-def _wrong(_: Request, problem: Exception) -> Response:
-    return said(422, str(problem))
-
-
-def _failed(_: Request, problem: Exception) -> Response:
-    return said(500, str(problem))
+def _saying(status: int) -> Callable[[Request, Exception], Response]:
+    return lambda _, problem: said(status, str(problem))
 
 
 def _invalid(_: Request, problem: Exception) -> Response:

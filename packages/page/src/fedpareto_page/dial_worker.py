@@ -293,13 +293,14 @@ class Desk:
         preference = question["preference"]
         found_here = seat.prepared.under(preference)
         decisions = _one(found_here.decisions, output)
-        point = nearest(seat.model, found_here, preference)
+        point, by = nearest(seat.model, found_here, preference), found_here.served_by[0]
+        client = seat.model.card.client if by is None else by.client
         return {
             "probabilities": _certainty(found_here, output).tolist(),
             "decisions": decisions.tolist(),
             "values": None if point is None else list(point.values),
             "measured_at": None if point is None else point.preference,
-            "served_by": {"client": _client(seat.model, found_here), "words": seat.model.describe(preference)},
+            "served_by": {"client": client, "words": seat.model.describe(preference)},
             "groups": _counted(seat, decisions),
             "unseen": found_here.unseen,
             "command": command(seat, preference),
@@ -433,10 +434,6 @@ def _certainty(found: Predictions, output: int) -> np.ndarray:
         return found.probabilities
     chosen = found.decisions[:, output : output + 1]
     return np.take_along_axis(found.probabilities[:, output], chosen, axis=1)[:, 0]
-
-
-def _client(model: Servable, found: Predictions) -> int | None:
-    return model.card.client if found.served_by[0] is None else found.served_by[0].client
 
 
 def _choices(inputs: Inputs) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,9 @@ def _told(
     is_busy: bool,
 ) -> dict[str, Any]:
     state, reason = _state(cell, is_busy)
+    clients = None
+    if cell is not None and "clients" in cell:
+        clients = [[None if value is None else finite(value) for value in of_seed] for of_seed in cell["clients"]]
     values = dict(found.get(at, {}))
     before = {} if calm is None else found.get((at[0], calm, at[2]), {})
     if values and before:
@@ -149,7 +152,7 @@ def _told(
         "deviation": {name: finite(of_seeds.std()) for name, of_seeds in values.items()} or None,
         "state": state,
         "reason": reason,
-        "clients": _clients(cell["clients"]) if cell is not None and "clients" in cell else None,
+        "clients": clients,
         "run": None,
     }
 
@@ -162,10 +165,6 @@ def _state(cell: Mapping[str, Any] | None, is_busy: bool) -> tuple[str, str | No
     if cell.get("value") is None:
         return "failed", str(cell.get("failed", "it has no value"))
     return "done", None
-
-
-def _clients(by_seed: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
-    return [[None if value is None else finite(value) for value in values] for values in by_seed]
 
 
 STATES = {"never connected": "never"}

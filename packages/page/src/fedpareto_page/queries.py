@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from fedpareto.config.errors import UserError
 from fedpareto.config.files import quoted
+from fedpareto.config.version import VERSION
 from fedpareto.record.entries import EVALUATIONS, Solution
 from fedpareto.record.lines import Lines
 from fedpareto.record.run_record import Record, distinguish
@@ -39,7 +38,7 @@ def runs(shelf: Shelf) -> dict[str, Any]:
     with shelf.lock:
         labels = _labels(shelf)
         return {
-            "version": _version(),
+            "version": VERSION,
             "title": shelf.title,
             "reading": shelf.reading,
             "runs": [entry(run, labels.get(run.id, ""), shelf.deployment_of(run)) for run in shelf.runs.values()],
@@ -298,11 +297,6 @@ def _loaded(run: Run) -> Record | None:
         return run.record
     except UserError:
         return None
-
-
-@functools.cache
-def _version() -> str:
-    return version("fedpareto")
 
 
 def _labels(shelf: Shelf) -> dict[str, str]:

@@ -52,9 +52,11 @@ def saved(shelf: Shelf, ids: Sequence[str], view: str = VIEW) -> bytes:
         f"default-src 'none'; script-src {_digest(names)} {_digest(begin)} data:; style-src {_digest(style)}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
+    # No text in it can end the script around it.
+    content = json_text(dict(_answers(shelf, ids, view)), separators=(",", ":")).replace("<", "\\u003c")
     scripts = (
         f'<script type="importmap">{names}</script>\n'
-        f'<script type="application/json" id="saved">{_inlined(dict(_answers(shelf, ids, view)))}</script>\n'
+        f'<script type="application/json" id="saved">{content}</script>\n'
         f'<script type="module">{begin}</script>'
     )
     parts = {
@@ -72,11 +74,6 @@ def saved(shelf: Shelf, ids: Sequence[str], view: str = VIEW) -> bytes:
 def _digest(text: str) -> str:
     """The name of a script or a style in a policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _inlined(value: dict[str, Any]) -> str:
-    """JSON that cannot end the script around it."""
-    return json_text(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _modules() -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,14 +180,15 @@ class Shelf:
         paths = sorted(path for path, folder in self._folders.items() if folder.is_run)[:MOST_RUNS]
         runs = [before.get(path) or Run(self.id_of(path), self._name(path), path) for path in paths]
         self.runs = {run.id: run for run in runs}
-        others = [Other(self.id_of(path, kind), kind, self._name(path), path) for path, kind in self._found_others()]
+        others = [
+            Other(self.id_of(path, kind), kind, self._name(path), path)
+            for path, folder in sorted(self._folders.items())
+            for file, kind in OTHERS.items()
+            if file in folder.files
+        ]
         is_new = before.keys() != set(paths) or {one.id for one in others} != self.others.keys()
         self.others = {one.id: self.others.get(one.id, one) for one in others}
         return is_new
-
-    def _found_others(self) -> Iterator[tuple[Path, str]]:
-        for path, folder in sorted(self._folders.items()):
-            yield from ((path, kind) for file, kind in OTHERS.items() if file in folder.files)
 
     def _some(self, all_of_them: list[Any]) -> list[Any]:
         """Take a few of them, each time the next ones; fewer where there are many looks a second."""

@@ -46,7 +46,8 @@ def header(card: Card) -> list[str]:
         return ["probability", "decision"]
     names: list[str] = []
     for output in card.outputs:
-        names += [output.name, *(f"{output.measure} of {_shown(name)} ({output.name})" for name in output.classes)]
+        shown = (name if name.isprintable() else repr(name)[1:-1] for name in output.classes)
+        names += [output.name, *(f"{output.measure} of {name} ({output.name})" for name in shown)]
     return names
 
 
@@ -58,7 +59,3 @@ def fields(card: Card, found: Predictions, row: int) -> list[Any]:
         said = [f"{number:.6f}" for number in found.probabilities[row, head]]
         values += [output.classes[int(found.decisions[row, head])], *said] if output.classes else said[:1]
     return values
-
-
-def _shown(name: str) -> str:
-    return name if name.isprintable() else repr(name)[1:-1]

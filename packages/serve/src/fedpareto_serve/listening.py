@@ -78,7 +78,9 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
 
     def _make_room(self) -> None:
         """Ends a connection that has no whole request under way; if all have one, uvicorn answers further with 503."""
-        waiting = [one for one in self.connections if one.cycle is None or one.cycle.response_complete or _half(one)]
+        waiting = [
+            one for one in self.connections if one.cycle is None or one.cycle.response_complete or one.cycle.more_body
+        ]
         crowd = Counter(_address(one) for one in waiting)
         if crowd:
             busiest = max(crowd, key=lambda address: crowd[address])
@@ -95,10 +97,6 @@ class Protocol(AutoHTTPProtocol):  # type: ignore[valid-type, misc]
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-def _half(connection: Any) -> bool:
-    return bool(connection.cycle.more_body)
 
 
 def _address(connection: Any) -> str:

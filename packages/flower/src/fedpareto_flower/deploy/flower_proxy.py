@@ -169,7 +169,8 @@ class Gate:
             raw.close()
             self._lobby.leave(stranger)
             if visit is not None and visit.node is not None:
-                self._gone(visit.node)
+                with self._lock:
+                    self._open[visit.node] -= 1
 
     def _known(self, stranger: _Stranger, node: int) -> bool:
         """Take a connection that has signed its first request for a node's; return whether it may have one more."""
@@ -179,10 +180,6 @@ class Gate:
                 return False
             self._open[node] = self._open.get(node, 0) + 1
             return True
-
-    def _gone(self, node: int) -> None:
-        with self._lock:
-            self._open[node] -= 1
 
     def _keep_pace(self, node: int, what: str, amount: float) -> None:
         """Waits for as long as a node is ahead of its pace: it loses time, and no request."""

@@ -71,7 +71,8 @@ def of_node(home: NodeFolder) -> Health:
     facts = about | _facts(code, reason, status) | {"answered": _moment_or_none(status.answered), "certificates": ends}
     facts["model"] = str(model) if model.exists() else None
     lines = _lines(reason, status)
-    lines.append(f"server: {home.server}, {_last(status.answered, now, 'answered', 'has not answered yet')}")
+    answered = f"answered {_ago(now - status.answered)} ago" if status.answered else "has not answered yet"
+    lines.append(f"server: {home.server}, {answered}")
     return Health(code, reason, facts, [*lines, *_about_certificates(ends), *_last_warnings(status)])
 
 
@@ -160,10 +161,6 @@ def _lines(reason: str, status: Status) -> list[str]:
 def _in_words(node: Mapping[str, Any]) -> str:
     said = f"away, last heard at {node['heard']}" if node["state"] == "away" else str(node["state"])
     return said + (f"; at work on round {node['round']} since {node['since']}" if "since" in node else "")
-
-
-def _last(seconds: float, now: float, did: str, never: str) -> str:
-    return f"{did} {_ago(now - seconds)} ago" if seconds else never
 
 
 def _ago(seconds: float) -> str:

@@ -48,7 +48,9 @@ def up(
     warnings = logs.begin(log_to)
     service = _Service(home, data, preference)
     with terminable(), service.keep_status(warnings):
-        _report_unknown_values(home, data)
+        for column, rows in unknown_values(problem_of(home, data).table_schema, data.of_party()).items():
+            said = "a value of '%s' is not in the schema and counts as 'other'; number of such rows: %d"
+            log.warning(said, column, rows)
         return service.run()
 
 
@@ -111,11 +113,6 @@ def read_preference(home: NodeFolder, given: str) -> list[float]:
             f"the preference is not valid{f' (its weights sum to {sum(weights):.9g})' if is_sum else ''}: it is a "
             f"file, or {len(objectives)} weights that add up to 1, for {', '.join(objectives)}, such as 0.7,0.3"
         ) from None
-
-
-def _report_unknown_values(home: NodeFolder, data: Source) -> None:
-    for column, rows in unknown_values(problem_of(home, data).table_schema, data.of_party()).items():
-        log.warning("a value of '%s' is not in the schema and counts as 'other'; number of such rows: %d", column, rows)
 
 
 # -- the process ---------------------------------------------------------------------------------------------------

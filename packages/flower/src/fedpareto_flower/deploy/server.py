@@ -337,10 +337,9 @@ class _Service:
         """Wait for nodes that poll the status now and then; connected ones learn that it is finished."""
         self.status.state, self.engine = FINISHED, None
         log.info("finished; the run is in %s", self.deployment.run)
-        self._wait_until_heard(self._recent, GOODBYE)
-
-    def _recent(self) -> set[int]:
-        return {node for node, seconds in self.gate.silences().items() if seconds < health.CONNECTED}
+        self._wait_until_heard(
+            lambda: {node for node, seconds in self.gate.silences().items() if seconds < health.CONNECTED}, GOODBYE
+        )
 
     def _has_heard(self, node: int) -> bool:
         return node >= 0 and self.gate.told.get(node) == FINISHED

@@ -175,14 +175,10 @@ def starting(deployment: Deployment) -> Iterator[None]:
             yield
         finally:
             if read(deployment) == shown:
-                _put_back(path, content)
-
-
-def _put_back(path: Path, content: bytes | None) -> None:
-    if content is None:
-        path.unlink()
-    else:
-        write_atomically(path, content)
+                if content is None:
+                    path.unlink()
+                else:
+                    write_atomically(path, content)
 
 
 def hold_node(home: NodeFolder) -> Lock:
