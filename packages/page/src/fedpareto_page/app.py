@@ -87,7 +87,13 @@ def app_of(
 
     app = FastAPI(title="fedpareto", openapi_url=None, lifespan=watching)
     app.include_router(_asked(shelf, {"server": server, "read_only": read_only}))
-    app.include_router(_streamed(hub))
+
+    @app.get("/api/stream")
+    async def stream() -> Response:
+        if hub.is_full:
+            return said(503, "too many pages are open")
+        return StreamingResponse(hub.stream(), media_type="text/event-stream")
+
     app.include_router(dial.routes(folder_of, turned))
     app.include_router(form.routes(forms, shelf.roots[0], read_only))
     app.include_router(jobs.routes(folder_of, shelf.roots[0], forms, read_only))
@@ -160,18 +166,6 @@ def _asked(shelf: Shelf, own: dict[str, Any]) -> APIRouter:
             shelf.run(id)
         headers = {"content-disposition": 'attachment; filename="fedpareto.html"'}
         return Response(saved(shelf, ids(runs), view), headers=headers, media_type=TYPES[".html"])
-
-    return router
-
-
-def _streamed(hub: Hub) -> APIRouter:
-    router = APIRouter()
-
-    @router.get("/api/stream")
-    async def stream() -> Response:
-        if hub.is_full:
-            return said(503, "too many pages are open")
-        return StreamingResponse(hub.stream(), media_type="text/event-stream")
 
     return router
 

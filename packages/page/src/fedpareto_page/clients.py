@@ -213,7 +213,8 @@ def clients(
     against = {key: one for key, one in records.items() if key == id or _fits(record, one, seed)}
     alone = next((key for key, one in records.items() if one.algorithm == LOCAL and seed in one.started), None)
     weights = np.ones((record.clients, 1)) if record.single else wishes
-    trained = _trained(record, seed, mine.round)
+    line = _last(record, seed, "trained", mine.round)
+    trained = None if line is None else line.trained[record.held_out]
     utility = utility_trained = regret = gain = None
     if weights is not None:
         utility = utilities(mine.points, weights, record.maximise)
@@ -257,11 +258,6 @@ def _best(points: Sequence[Array], preferences: Array, maximise: Sequence[bool])
     if not len(every):
         return np.full(len(preferences), np.nan)
     return np.asarray((preferences @ (np.where(maximise, 1.0, -1.0) * every).T).max(axis=1))
-
-
-def _trained(record: Record, seed: int, round: int) -> Array | None:
-    line = _last(record, seed, "trained", round)
-    return None if line is None else line.trained[record.held_out]
 
 
 def _rows(

@@ -6,7 +6,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -270,7 +270,7 @@ class Desk:
             "meaning": meaning(card),
             "sensitive": [] if table is None else [name for name in table.rules if name in table.groups],
             "grouped": [] if table is None else list(table.groups),
-            "points": [_plain(point) for point in seat.model.points],
+            "points": [asdict(point) for point in seat.model.points],
             "any": isinstance(seat.model, AnyPreference),
             "rows": None if table is None else {"count": len(table.rows), "name": table.name, "file": table.file},
             "rows_reason": seat.reason or None,
@@ -444,15 +444,6 @@ def _choices(inputs: Inputs) -> dict[str, Any]:
     for name in (name for name, kind in inputs.columns.items() if kind == VALUE):
         found[name] = [entry.value for entry in inputs.inputs if entry.column == name and entry.kind == VALUE]
     return found
-
-
-def _plain(point: Point) -> dict[str, Any]:
-    return {
-        "client": point.client,
-        "preference": point.preference,
-        "values": list(point.values),
-        "on_front": point.on_front,
-    }
 
 
 def _stamp(path: Path) -> int:

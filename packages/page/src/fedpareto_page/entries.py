@@ -125,7 +125,8 @@ def _summed(run: Run) -> Sums:
     if ends is None and len(common):
         ends = curve[:, -1]
     elif ends is None and run.following.left and not about.single:
-        ends = np.array([_number(run.following.glimpse().get("hypervolume"))])
+        newest = run.following.glimpse().get("hypervolume")
+        ends = np.array([newest if isinstance(newest, int | float) else np.nan])
     chosen = np.unique(np.linspace(0, max(len(common) - 1, 0), min(SPARK, len(common))).round().astype(int))
     what = f"mean {about.objectives[0].name}" if about.single else "hypervolume"
     return Sums(
@@ -137,10 +138,6 @@ def _summed(run: Run) -> Sums:
         bytes_down=int(by_name["bytes_down"].sum()),
         has=_has(lines),
     )
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else np.nan
 
 
 def _ends(run: Run, about: Record) -> np.ndarray | None:

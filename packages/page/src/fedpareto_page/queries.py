@@ -52,6 +52,7 @@ def about(shelf: Shelf, id: str) -> dict[str, Any]:
         run = shelf.run(id)
         record = run.latest
         references = record.references if record.lines else {}
+        files = sorted(path for path in run.folder.iterdir() if path.is_file() and not path.name.startswith("."))
         return {
             "id": run.id,
             "name": run.name,
@@ -76,14 +77,9 @@ def about(shelf: Shelf, id: str) -> dict[str, Any]:
                 for name, by_seed in references.items()
             },
             "changes": [dict(one) for one in record.changes],
-            "files": _files(run),
+            "files": [{"name": path.name, "bytes": path.stat().st_size} for path in files],
             "commands": _commands(run, shelf.deployment_of(run)),
         }
-
-
-def _files(run: Run) -> list[dict[str, Any]]:
-    found = sorted(path for path in run.folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    return [{"name": path.name, "bytes": path.stat().st_size} for path in found]
 
 
 def _commands(run: Run, deployment: str | None) -> dict[str, str | None]:
@@ -94,20 +90,19 @@ def _commands(run: Run, deployment: str | None) -> dict[str, str | None]:
         resume, stop = f"fedpareto server resume {parent}", f"fedpareto server stop {parent}"
     else:
         resume, stop = f"fedpareto resume {folder}", f"fedpareto stop {folder}"
+    predict = None
+    if run.is_servable:
+        m = len(run.about.objectives)
+        predict = f"fedpareto predict {folder} --preference {','.join([f'{1 / m:.3g}'] * m)} --input ROWS.csv"
     return {
         "show": f"fedpareto show {folder}",
         "resume": None if is_over or run.busy else resume,
         "repeat": f"fedpareto run --spec {quoted(run.folder / 'spec.yaml')} --out NEW",
         "stop": stop if run.busy else None,
-        "predict": _predict(run, folder) if run.is_servable else None,
+        "predict": predict,
         "look": f"fedpareto space look {folder}" if (run.folder / "mission.json").is_file() else None,
         "page": f"fedpareto page {folder}",
     }
-
-
-def _predict(run: Run, folder: str) -> str:
-    alike = ",".join([f"{1 / len(run.about.objectives):.3g}"] * len(run.about.objectives))
-    return f"fedpareto predict {folder} --preference {alike} --input ROWS.csv"
 
 
 def solutions(shelf: Shelf, id: str, split: str) -> bytes:

@@ -194,16 +194,11 @@ class _Service:
         self.deployment, self.spec, self.folder, self.status = deployment, spec, folder, shown
         assert isinstance(spec.engine, FlowerOptions), "init wrote so"
         self.options = spec.engine
-        self.keys = self._public_keys()
+        numbers = () if deployment.insecure else range(deployment.nodes)
+        self.keys = {certificates.load_public(deployment.public_key(number)): number for number in numbers}
         self.superlink = SuperLink(deployment.server / "flower", None if deployment.insecure else deployment.server)
         self.gate = self._make_gate()
         self.engine: FlowerEngine | None = None
-
-    def _public_keys(self) -> dict[bytes, int]:
-        if self.deployment.insecure:
-            return {}
-        numbers = range(self.deployment.nodes)
-        return {certificates.load_public(self.deployment.public_key(number)): number for number in numbers}
 
     def _make_gate(self) -> Gate:
         deployment = self.deployment
