@@ -33,6 +33,15 @@ BOUND = re.compile(r"(?P<operator>>=|<=|<|>)\s*(?P<bound>[-+.\deE]+)$")
 LONGEST_SHOWN = 200
 """Characters of a cell that are sent to the page."""
 MISSING = "not given"
+MOST_ROWS = 10_000
+MOST_EXAMPLES = 500
+"""Held-out rows of a client that are shown where the user has given none."""
+MOST_SEATS = 8
+"""Models with their rows that stay in memory."""
+HEAD = 5
+"""Rows of a file that was sent, to show what was understood."""
+NO_FILE = "ROWS.csv"
+"""Name in a command where the rows are in no file yet."""
 
 
 @dataclass(frozen=True)
@@ -170,17 +179,6 @@ def _text(value: Any) -> str:
 
 def _shown(value: Any) -> Any:
     return value[:LONGEST_SHOWN] if isinstance(value, str) else value
-
-
-MOST_ROWS = 10_000
-MOST_EXAMPLES = 500
-"""Held-out rows of a client that are shown where the user has given none."""
-MOST_SEATS = 8
-"""Models with their rows that stay in memory."""
-HEAD = 5
-"""Rows of a file that was sent, to show what was understood."""
-NO_FILE = "ROWS.csv"
-"""Name in a command where the rows are in no file yet."""
 
 
 @dataclass(frozen=True)

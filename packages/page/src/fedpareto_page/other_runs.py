@@ -26,6 +26,14 @@ OTHERS = {
 }
 """Kinds of folders by the file that tells."""
 FILES = {kind: file for file, kind in OTHERS.items()}
+AXES = {"algorithm": "algorithms", "attack": "attacks", "defence": "defences"}
+CALM = "none"
+"""The attack that is none."""
+Cell = tuple[int, int, int]
+"""A cell's places on the axes: algorithm, attack, defence."""
+STATES = {"never connected": "never"}
+"""Names of states on the page, where they differ from the server's."""
+MOST_WARNINGS = 50
 
 
 class Other:
@@ -77,13 +85,6 @@ class Other:
         if done == of:
             return "finished"
         return f"{done} of {of} {what}" + (", running" if self.busy else "")
-
-
-AXES = {"algorithm": "algorithms", "attack": "attacks", "defence": "defences"}
-CALM = "none"
-"""The attack that is none."""
-Cell = tuple[int, int, int]
-"""A cell's places on the axes: algorithm, attack, defence."""
 
 
 def matrix(other: Other) -> dict[str, Any]:
@@ -165,11 +166,6 @@ def _state(cell: Mapping[str, Any] | None, is_busy: bool) -> tuple[str, str | No
     if cell.get("value") is None:
         return "failed", str(cell.get("failed", "it has no value"))
     return "done", None
-
-
-STATES = {"never connected": "never"}
-"""Names of states on the page, where they differ from the server's."""
-MOST_WARNINGS = 50
 
 
 def federation(other: Other, run: Run | None) -> dict[str, Any]:

@@ -26,6 +26,13 @@ Array = NDArray[np.float64]
 
 LEFT_OUT = ("over",)
 """Numbers of a line that the page has no use for."""
+PRIVATE = "private"
+"""Preferences, in the spec of a deployment."""
+MOST_TOLD = 100
+"""New lines whose numbers an event has: a page asks for more of them itself."""
+EVALUATED = tuple(f"{name}." for name in EVALUATIONS)
+"""Beginnings of the names of columns that follow from clients' values."""
+MODELS = ("models.safetensors", "conditioned.safetensors")
 
 
 class Series:
@@ -110,15 +117,6 @@ def low_ends(values: Array, maximise: bool) -> tuple[Array, Array]:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-PRIVATE = "private"
-"""Preferences, in the spec of a deployment."""
-MOST_TOLD = 100
-"""New lines whose numbers an event has: a page asks for more of them itself."""
-EVALUATED = tuple(f"{name}." for name in EVALUATIONS)
-"""Beginnings of the names of columns that follow from clients' values."""
-MODELS = ("models.safetensors", "conditioned.safetensors")
 
 
 class Run:
