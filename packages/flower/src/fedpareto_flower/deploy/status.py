@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from fedpareto.config.errors import DAMAGE, UserError, in_words
 from fedpareto.config.files import Lock, read_object, write_atomically
@@ -91,23 +91,23 @@ class Status:
         return status
 
     def check(self) -> None:
-        """Raises ValueError if a value cannot be what it says: a file may have been damaged."""
-        fresh = type(self)()
-        for one in fields(self):
-            value, usual = getattr(self, one.name), getattr(fresh, one.name)
-            right = _is_number(value) if _is_number(usual) else isinstance(value, type(usual))
-            if isinstance(value, list | dict) and len(value) > MOST_ENTRIES:
-                right = False
-            if not right:
-                raise ValueError(f"'{one.name}' is not what it should be")
-        texts = [*self.versions.values(), *(text for one in self.warnings for text in (one["time"], one["message"]))]
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("a text is not one")
+        """Raise ValueError if a value cannot be what it says: a file may have been damaged."""
+        for name, hint in get_type_hints(type(self)).items():
+            if not _fits(getattr(self, name), hint):
+                raise ValueError(f"field '{name}' has the wrong type")
+        if any(not {"time", "message"} <= one.keys() for one in self.warnings):
+            raise ValueError("a warning has no time or no message")
 
 
-def _is_number(value: Any) -> bool:
-    """Return whether it is a number that a count or a time can be, which NaN is not."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LATEST
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value has a field's type; a number is one that a count or a time can be, which NaN is not."""
+    kind: Any = get_origin(hint) or hint
+    if kind in (int, float):
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LATEST
+    if kind is str or not isinstance(value, kind):
+        return isinstance(value, kind)
+    entries = value.values() if isinstance(value, dict) else value
+    return len(entries) <= MOST_ENTRIES and all(_fits(one, get_args(hint)[-1]) for one in entries)
 
 
 @dataclass
@@ -126,12 +126,8 @@ class ServerStatus(Status):
 
     def check(self) -> None:
         super().check()
-        if not all(map(_is_number, [*self.heard.values(), *self.told])):
-            raise ValueError("a time or a node is not a number")
-        if not all(
-            isinstance(one, list) and len(one) == 2 and all(map(_is_number, one)) for one in self.at_work.values()
-        ):
-            raise ValueError("what a node is at is not a round and a time")
+        if any(len(task) != 2 for task in self.at_work.values()):
+            raise ValueError("field 'at_work' has not a round and a time for each node")
 
 
 @dataclass
