@@ -110,8 +110,8 @@ def _write(deployment: Deployment, schema: TableSchema, draft: Draft, settings: 
         write_server_certificate(deployment)
     for number in range(deployment.nodes):
         _write_node(deployment, number, place)
-    for name, text in _papers_of_server(deployment, place).items():
-        _write_paper(folder / name, text)
+    for name, text in _files_of_server(deployment, place).items():
+        _write_file(folder / name, text)
 
 
 def _spec_text(deployment: Deployment, schema: TableSchema, draft: Draft, settings: list[str]) -> str:
@@ -181,21 +181,21 @@ def _write_node(deployment: Deployment, number: int, place: Path) -> None:
         private, public = certificates.openssh(certificates.new_key())
         write_secret(folder / "node.key", private)
         write_atomically(deployment.public_key(number), public)
-    for name, text in _papers_of_node(deployment, number, place / folder.name).items():
-        _write_paper(folder / name, text)
+    for name, text in _files_of_node(deployment, number, place / folder.name).items():
+        _write_file(folder / name, text)
 
 
-def _write_paper(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str) -> None:
     path.parent.mkdir(exist_ok=True)
     write_atomically(path, text)
     if path.suffix == ".sh":
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-# -- the papers around a deployment: a README, start commands, compose files, systemd units ---------------------------
+# -- the files around a deployment: a README, start commands, compose files, systemd units ----------------------------
 
 
-def _papers_of_server(deployment: Deployment, place: Path) -> dict[str, str]:
+def _files_of_server(deployment: Deployment, place: Path) -> dict[str, str]:
     """Texts by file name. `place` is the folder's final path."""
     programs = Path(sys.executable).parent  # The server runs here; so does what made the folder.
     return {
@@ -206,7 +206,7 @@ def _papers_of_server(deployment: Deployment, place: Path) -> dict[str, str]:
     }
 
 
-def _papers_of_node(deployment: Deployment, number: int, place: Path) -> dict[str, str]:
+def _files_of_node(deployment: Deployment, number: int, place: Path) -> dict[str, str]:
     """Texts by file name. `place` is the folder's path if it stays on this machine."""
     programs = Path("/opt/fedpareto/bin")
     command = f"node up . {TABLE_OPTIONS}"
