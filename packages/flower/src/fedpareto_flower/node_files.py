@@ -1,4 +1,4 @@
-"""What a node keeps of its final model."""
+"""Files that a node keeps of its final model."""
 
 from __future__ import annotations
 
