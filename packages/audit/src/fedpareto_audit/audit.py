@@ -12,7 +12,7 @@ from typing import Any
 
 from fedpareto.campaigns.parallel import ONE_TO_A_CORE, Jobs, Pieces, side_by_side
 from fedpareto.config.errors import UnknownName, UserError
-from fedpareto.config.files import json_text, write_atomically
+from fedpareto.config.files import json_text, make_folder, write_atomically
 from fedpareto.config.version import VERSION
 from fedpareto.contract.federation import setting_of
 from fedpareto.contract.problem import SupervisedProblem
@@ -159,10 +159,7 @@ def run(audit: Audit, out: Path, jobs: Jobs, one_more: Callable[[], None], stop:
     unfit = {attack: why for attack in audit.attacks if (why := audit.fits(attack))}
     if len(unfit) == len(audit.attacks):
         raise UserError(f"no attack fits: {'; '.join(unfit.values())}")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
+    make_folder(out)
     answers: dict[int, Answer] = {}
     for number, answer in side_by_side(Pieces(_attacked, audit.worlds, out), jobs, stop):
         answers[number] = answer

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from fedpareto.campaigns.folder import Ledger, held
 from fedpareto.campaigns.parallel import ONE_TO_A_CORE, Jobs, Pieces, side_by_side
 from fedpareto.config.errors import DamagedFile, UserError, reading
 from fedpareto.config.files import read_object, write_atomically
-from fedpareto.config.interrupts import Stopped, either
+from fedpareto.config.interrupts import Stopped
 from fedpareto.config.parameters import build
 from fedpareto.contract.problem import Objective
 from fedpareto.contract.solutions import held_out
-from fedpareto.record.store import RunFolder
 from fedpareto.runs import runner
 from fedpareto.runs.progress import Tally
 from fedpareto.runs.result import Result
@@ -45,8 +45,6 @@ OWN_UTILITY = Objective("value under the own preference", maximise=True)
 FILE, PICTURE = "matrix.json", "matrix.png"
 NAMES = {"algorithm": "name", **WORDS}
 """By axis, the parameter that names an entry."""
-BETWEEN_WRITES = 1.0
-"""Fewest seconds between two times that finished cells are written: no more is lost if the process is killed."""
 DIVERGED = "training diverged: not every honest client's objectives are finite numbers"
 NEVER = 10**9
 """Rounds between two evaluations, so that only the final models are measured."""
@@ -201,14 +199,11 @@ class Matrix:
 def run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
     """Runs what the folder does not hold yet, keeps every finished cell there, and draws the heat map."""
     matrix.must_begin()
-    _make(out)
-    with RunFolder(out) as folder:
-        folder.lock()
-        return _run(matrix, out, jobs, say, either(stop, out))
+    with held(out, stop) as asked:
+        return _run(matrix, out, jobs, say, asked)
 
 
 def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
-    """The same in a folder that is locked."""
     store = _Store(out, matrix)
     missing = [cell for cell in matrix.cells if matrix.key(cell) not in store.found]
     specs = {cell: matrix.spec(cell) for cell in missing}
@@ -221,7 +216,7 @@ def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], boo
     tally = Tally("cells", len(work), say)
 
     def is_to_stop() -> bool:
-        store.write(now=False)  # What was done meanwhile; this is asked several times a second.
+        store.catch_up()  # What was done meanwhile; this is asked several times a second.
         return stop()
 
     try:
@@ -229,7 +224,7 @@ def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], boo
         pieces = Pieces(measure, [matrix.draft(cell).values for cell in work], out)
         for number, found in side_by_side(pieces, jobs, is_to_stop):
             store.keep(work[number], found)
-            store.write(now=False)
+            store.changed()
             tally.one_more()
     except Stopped:
         raise Stopped(f"stopped after {tally.done} of {len(work)} cells") from None
@@ -238,13 +233,6 @@ def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], boo
     record = store.record()
     _draw(record, out)
     return record
-
-
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
 
 
 def _counts(store: _Store, work: int) -> str:
@@ -281,15 +269,13 @@ def _measured_by(
     return {**found, "seconds": round(time.perf_counter() - start, 3)}
 
 
-class _Store:
+class _Store(Ledger):
     """The finished cells in a folder's matrix.json."""
 
     def __init__(self, out: Path, matrix: Matrix) -> None:
-        self.path, self.matrix = out / FILE, matrix
+        super().__init__(out / FILE)
+        self.matrix = matrix
         self.found: dict[str, dict[str, Any]] = {}
-        self.written = time.monotonic()
-        self.is_new = False
-        """Whether there are cells that were not written yet."""
         if self.path.exists():
             self._read()
 
@@ -315,7 +301,6 @@ class _Store:
         """Adds a finished cell."""
         key = self.matrix.key(cell)
         self.found[key] = {"key": key, **found}
-        self.is_new = True
 
     def record(self) -> dict[str, Any]:
         """The whole record: axes, and the cells with their positions and values."""
@@ -350,13 +335,6 @@ class _Store:
             "value": float(np.mean([np.mean(values) for values in judged])),
             "worst": float(np.mean([least(values) for values in judged])),
         }
-
-    def write(self, now: bool = True) -> None:
-        """In one step; unless `now`, only if there is anything new, and some time after the last write."""
-        if now or (self.is_new and time.monotonic() - self.written >= BETWEEN_WRITES):
-            self.is_new = False
-            write_atomically(self.path, json.dumps(self.record(), indent=1, allow_nan=False) + "\n")
-            self.written = time.monotonic()
 
 
 def values_of(record: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpareto.campaigns import grid
+from fedpareto.campaigns.folder import Ledger, held
 from fedpareto.campaigns.grid import Planned
 from fedpareto.campaigns.parallel import PATIENCE, Jobs, Pieces, Stop, side_by_side
 from fedpareto.config import plugins
 from fedpareto.config.errors import DamagedFile, UserError, in_words, reading
-from fedpareto.config.files import json_text, read_object, write_atomically
-from fedpareto.config.interrupts import RunStopped, Stopped, either
+from fedpareto.config.files import read_object
+from fedpareto.config.interrupts import RunStopped, Stopped
 from fedpareto.record.store import RunFolder
 from fedpareto.runs.progress import Tally
 from fedpareto.runs.runner import ensure, must_hold
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from fedpareto.report.campaign import Summary
 
 FILE, PAGE = "sweep.json", "comparison"
-BETWEEN_WRITES = 1.0
-"""Fewest seconds between two times that the record is written."""
 
 
 def page_of_summary() -> Callable[[Any, Path], Path] | None:
@@ -103,20 +102,14 @@ def run(
     """Runs what the folder does not hold yet; then the tables of all finished runs, and their pages if one can."""
     if not isinstance(jobs, int) and (others := other_engines(plan)):
         raise UserError(f"--jobs ray gives each run to one worker, but the engine {others[0]} has workers of its own")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
-    with RunFolder(out) as folder:
-        folder.lock()
-        stop = either(stop, out)
+    with held(out, stop) as asked:
         record = Record(out, plan)
         missing = [one for one in plan if record.runs[one.name].status != "finished"]
         for _ in range(len(plan) - len(missing)):
             tally.one_more()
         pieces = Pieces(_do, [(one.name, one.values) for one in missing], out, _own, _lost)
         try:
-            for number, (status, reason) in side_by_side(pieces, jobs, stop):
+            for number, (status, reason) in side_by_side(pieces, jobs, asked):
                 record.ended(missing[number].name, status, reason)
                 tally.one_more(failed=status == "failed")
         except Stopped:
@@ -170,11 +163,11 @@ def _wait_for(folder: RunFolder, stop: Stop) -> None:
         time.sleep(PATIENCE)
 
 
-class Record:
-    """The file of a campaign: what its runs are, and what came of each."""
+class Record(Ledger):
+    """The file of a sweep: its runs, and what came of each."""
 
     def __init__(self, out: Path, plan: Sequence[Planned]) -> None:
-        self.path = out / FILE
+        super().__init__(out / FILE)
         self._must_be_ours({one.name for one in plan})
         self.runs = {one.name: Ran(one.name, dict(one.settings), out / one.name) for one in plan}
         for one in plan:
@@ -198,16 +191,11 @@ class Record:
             raise UserError(f"{self.path.parent} holds another sweep ({before[0]}, …); name another --out")
 
     def ended(self, name: str, status: str, reason: str) -> None:
-        """Notes what came of a run."""
         self.runs[name] = replace(self.runs[name], status=status, reason=reason)
-        if time.monotonic() - self.written >= BETWEEN_WRITES:
-            self.write()
+        self.changed()
 
-    def write(self) -> None:
-        """In one step."""
-        runs = [run.to_plain() for run in self.runs.values()]
-        write_atomically(self.path, json_text({"runs": runs}, indent=1) + "\n")
-        self.written = time.monotonic()
+    def record(self) -> dict[str, Any]:
+        return {"runs": [run.to_plain() for run in self.runs.values()]}
 
 
 def _summed_up(campaign: Campaign, write_page: Callable[[Summary, Path], Path] | None) -> Campaign:

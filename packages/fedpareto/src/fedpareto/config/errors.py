@@ -103,6 +103,15 @@ def reading(what: str) -> Iterator[None]:
         raise DamagedFile(f"{what} is damaged: {in_words(problem)}") from None
 
 
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn an OSError of the block into a UserError that says `what` failed and why: "runs cannot be written: …"."""
+    try:
+        yield
+    except OSError as problem:
+        raise UserError(f"{what}: {problem.strerror or problem}") from None
+
+
 def in_words(problem: BaseException) -> str:
     """What is wrong with a content, from the exception that it caused, in one line."""
     said = " ".join(str(problem).split())[:LONGEST_REASON]

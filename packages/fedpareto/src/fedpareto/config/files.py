@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedpareto.config import limits
-from fedpareto.config.errors import DAMAGE, DamagedFile, UserError, in_words
+from fedpareto.config.errors import DAMAGE, DamagedFile, UserError, explained, in_words
 
 try:
     from lzma import LZMAError
@@ -62,13 +62,11 @@ READS = 50
 
 def read_bytes(path: Path, what: str = "", most: int = limits.FILE) -> bytes:
     """All of a file, or a UserError. A pipe or a device, which might never end, is refused, and so is a large file."""
-    try:
+    with explained(f"{what}{path} cannot be read"):
         must_be_ordinary(path)
         limits.must_fit(path.stat().st_size, most, f"{what}{path}")
         with path.open("rb") as file:
             return limits.whole(file, most, f"{what}{path}")  # Files of the system say that they have 0 bytes.
-    except OSError as problem:
-        raise UserError(f"{what}{path} cannot be read: {problem.strerror or problem}") from None
 
 
 def must_be_ordinary(path: Path) -> None:
@@ -128,17 +126,25 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     """Writes a file so that a reader, or a crash, finds the old one or the new one and nothing between."""
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}{PART}")
-    try:
-        temporary.unlink(missing_ok=True)  # Left by a killed process, or a link to something else.
-        with for_writing(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        replace(temporary, path)
-    except OSError as problem:
-        with suppress(OSError):
-            temporary.unlink()
-        raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
+    with explained(f"{path} cannot be written"):
+        try:
+            temporary.unlink(missing_ok=True)  # Left by a killed process, or a link to something else.
+            with for_writing(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def append(path: Path, content: bytes) -> int:
+    """Add bytes at the end of a file; return where they begin."""
+    with explained(f"{path} cannot be written"), for_writing(path, "ab") as file:
+        file.write(content)
+        return file.tell() - len(content)
 
 
 def for_writing(path: Path, mode: str) -> IO[bytes]:
@@ -156,7 +162,7 @@ def for_writing(path: Path, mode: str) -> IO[bytes]:
 
 
 def cut(path: Path, length: int) -> None:
-    """Drops what is beyond a length."""
+    """Drop what is beyond a length."""
     with for_writing(path, "rb+") as file:
         file.truncate(length)
 
@@ -192,19 +198,21 @@ def write_secret(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless it is there."""
+    with explained(f"the folder {path} cannot be made"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def free_folder(parent: Path, name: str) -> Path:
     """A new folder parent/name, or the first of name-2, name-3, … that does not exist yet."""
     while True:
         folder = free_path(parent, name)
-        try:
+        with explained(f"the folder {folder} cannot be made"), suppress(FileExistsError):
             folder.mkdir(parents=True)  # Fails if another process was faster.
-        except FileExistsError:
-            if not parent.is_dir():
-                raise UserError(f"the folder {folder} cannot be made: {parent} is not a folder") from None
-        except OSError as problem:
-            raise UserError(f"the folder {folder} cannot be made: {problem.strerror or problem}") from None
-        else:
             return folder
+        if not parent.is_dir():
+            raise UserError(f"the folder {folder} cannot be made: {parent} is not a folder")
 
 
 def free_path(parent: Path, name: str) -> Path:

@@ -9,6 +9,7 @@ numbers, as "<i4". Where all clients have the same, their column holds it once: 
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,13 +17,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from sys import intern
-from typing import Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpareto.config.errors import DamagedFile, UserError, reading
-from fedpareto.config.files import for_writing
+from fedpareto.config.errors import DamagedFile, explained, reading
+from fedpareto.config.files import append
 
 Array = NDArray[np.float64]
 Row = Mapping[str, Any]
@@ -40,32 +41,13 @@ CONTRIBUTION = ("share", "cosine", "change", "gain")
 """What is told of a client's reply, where contributions are measured: see trust.contribution."""
 IN_MEMORY = 2**24
 """Bytes up to which the values of a run without a folder stay in memory."""
-
-
-class Source(Protocol):
-    """Bytes that can be appended to and read."""
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-
-    @property
-    def length(self) -> int:
-        """In bytes."""
-
-    def append(self, content: bytes) -> int:
-        """Adds bytes at the end; returns where they begin."""
-
-    def read(self, at: int, length: int) -> bytes:
-        """Some of them."""
-
-    def read_all(self, spans: Sequence[tuple[int, int]]) -> bytes:
-        """Several pieces, each given by where it begins and its length, one behind the other."""
+Spans = Sequence[tuple[int, int]]
+"""Pieces of a file: where each begins, and its length."""
 
 
 @dataclass(frozen=True)
 class InFile:
-    """In a run's folder."""
+    """Values in a run's folder."""
 
     path: Path
 
@@ -73,60 +55,43 @@ class InFile:
     def name(self) -> str:
         return str(self.path)
 
-    @property
-    def length(self) -> int:
-        """See Source; 0 without a file."""
-        return self.path.stat().st_size if self.path.is_file() else 0
-
     def append(self, content: bytes) -> int:
-        try:
-            with for_writing(self.path, "ab") as file:
-                file.write(content)
-                return file.tell() - len(content)
-        except OSError as problem:
-            raise UserError(f"{self.path} cannot be written: {problem.strerror or problem}") from None
+        return append(self.path, content)
 
-    def read(self, at: int, length: int) -> bytes:
-        return self.read_all([(at, length)])
-
-    def read_all(self, spans: Sequence[tuple[int, int]]) -> bytes:
-        found = []
-        try:
-            with self.path.open("rb") as file:
-                for at, length in spans:
-                    file.seek(at)
-                    found.append(file.read(length))
-            return b"".join(found)
-        except OSError as problem:
-            raise UserError(f"{self.path} cannot be read: {problem.strerror or problem}") from None
+    def read_all(self, spans: Spans) -> bytes:
+        with explained(f"{self.path} cannot be read"), self.path.open("rb") as file:
+            return _read_all(file, spans)
 
 
 class Nowhere:
-    """Of a run without a folder: in memory, or where that gets much, in a file without a name."""
+    """Values of a run without a folder: in memory, or if they are many, in a temporary file."""
 
     name = "the run's values"
 
     def __init__(self, content: bytes = b"") -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - closed with its owner.
         weakref.finalize(self, self._file.close)
-        self.length = 0
         self.append(content)
 
     def append(self, content: bytes) -> int:
-        self._file.seek(self.length)
+        begin = self._file.seek(0, os.SEEK_END)
         self._file.write(content)
-        self.length += len(content)
-        return self.length - len(content)
+        return begin
 
-    def read(self, at: int, length: int) -> bytes:
-        self._file.seek(at)
-        return self._file.read(length)
-
-    def read_all(self, spans: Sequence[tuple[int, int]]) -> bytes:
-        return b"".join(self.read(*span) for span in spans)
+    def read_all(self, spans: Spans) -> bytes:
+        return _read_all(self._file, spans)
 
     def __reduce__(self) -> tuple[type[Nowhere], tuple[bytes]]:
-        return Nowhere, (self.read(0, self.length),)
+        return Nowhere, (self.read_all([(0, -1)]),)
+
+
+def _read_all(file: IO[bytes], spans: Spans) -> bytes:
+    """The spans of a file, one behind the other."""
+    found = []
+    for at, length in spans:
+        file.seek(at)
+        found.append(file.read(length))
+    return b"".join(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +163,7 @@ class Evaluated(Mapping[str, Array]):
 class Columns:
     """Writes and reads the clients' values of one run."""
 
-    source: Source = field(repr=False)
+    source: InFile | Nowhere = field(repr=False)
     clients: int
     """n; clients are numbered from 0."""
     splits: tuple[str, ...]
@@ -387,7 +352,7 @@ class Columns:
         return whole
 
     def _read(self, at: int, length: int) -> bytes:
-        found = self.source.read(at, length)
+        found = self.source.read_all([(at, length)])
         if len(found) < length:
             raise DamagedFile(f"{self.source.name} is damaged: it ends before byte {at + length}")
         return found

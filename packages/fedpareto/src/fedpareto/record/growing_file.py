@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.config.errors import DamagedFile, explained
 from fedpareto.config.files import must_be_ordinary, parse_json
 from fedpareto.record.run_files import as_object
 
@@ -110,7 +110,7 @@ class Growing:
             again = self.offset > 0
             self._forget()
             return Added(again, ())
-        try:
+        with explained(f"{self.path} cannot be read"):
             must_be_ordinary(self.path)
             with self.path.open("rb") as file:
                 again = self._is_another(now, file)
@@ -119,8 +119,6 @@ class Growing:
                 file.seek(self.offset)
                 content = file.read(most) + file.readline() if most else b""
                 is_end = bool(most) and not file.read(1)
-        except OSError as problem:
-            raise UserError(f"{self.path} cannot be read: {problem.strerror or problem}") from None
         self.seen = now
         return Added(again, tuple(self._split(content, is_end)))
 

@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto.config.errors import DamagedFile, UserError
+from fedpareto.config.errors import DamagedFile, UserError, explained
 from fedpareto.config.files import (
     PART,
     Lock,
+    append,
     cut,
     for_writing,
     json_text,
+    make_folder,
     must_hold_no_links,
     parse_object,
     quoted,
@@ -69,10 +71,7 @@ class RunFolder:
         """A new folder with its spec; refuses one in which a run's files are already."""
         folder, text = cls(path), spec.to_yaml()
         folder._made = not path.exists()
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise UserError(f"the folder {path} cannot be made: {problem.strerror or problem}") from None
+        make_folder(path)
         folder.lock()
         try:
             folder._refuse_if_taken()
@@ -115,10 +114,8 @@ class RunFolder:
 
     def lock(self) -> None:
         """Locks the folder; the system releases the lock when this process ends, however it ends."""
-        try:
+        with explained(f"the folder {self.path} cannot be written"):
             is_mine = self._lock.take()
-        except OSError as problem:
-            raise UserError(f"the folder {self.path} cannot be written: {problem.strerror or problem}") from None
         if not is_mine:
             raise UserError(f"another process is working on {self.path}")
 
@@ -212,14 +209,9 @@ class RunFolder:
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Lines at the end of a JSON-lines file."""
-        if not rows:
-            return
-        text = "".join(json_text(row, separators=(",", ":")) + "\n" for row in rows)
-        try:
-            with for_writing(self.path / name, "ab") as file:
-                file.write(text.encode())
-        except OSError as problem:
-            raise UserError(f"{self.path / name} cannot be written: {problem.strerror or problem}") from None
+        if rows:
+            text = "".join(json_text(row, separators=(",", ":")) + "\n" for row in rows)
+            append(self.path / name, text.encode())
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """The rows of a JSON-lines file."""
@@ -237,12 +229,9 @@ class RunFolder:
         path = self.path / name
         if not path.exists():
             return 0
-        try:
-            with for_writing(path, "rb+") as file:
-                os.fsync(file.fileno())
-                return os.fstat(file.fileno()).st_size
-        except OSError as problem:
-            raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
+        with explained(f"{path} cannot be written"), for_writing(path, "rb+") as file:
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_size
 
     def cut(self, name: str, length: int) -> None:
         """Drops what was appended after a checkpoint: the resumed run writes it again."""
@@ -253,10 +242,8 @@ class RunFolder:
         if found < length:
             raise DamagedFile(f"{path} is damaged: {found} bytes are left of at least {length}")
         if found > length:
-            try:
+            with explained(f"{path} cannot be written"):
                 cut(path, length)
-            except OSError as problem:
-                raise UserError(f"{path} cannot be written: {problem.strerror or problem}") from None
 
     def status(self, status: str, rounds: int, seconds: float, message: str = "") -> None:
         """The run's status, and while it is running, by which process."""

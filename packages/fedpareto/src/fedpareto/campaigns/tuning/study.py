@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpareto.campaigns.folder import held
 from fedpareto.campaigns.parallel import KILLED, Jobs, Pieces, Stop, side_by_side
 from fedpareto.campaigns.tuning import trials
 from fedpareto.campaigns.tuning.front import Outcome, Tried
@@ -21,8 +22,7 @@ from fedpareto.campaigns.tuning.plan import Tuning
 from fedpareto.campaigns.tuning.trials import Ended, Piece, shape
 from fedpareto.config.errors import UserError, in_words
 from fedpareto.config.files import json_text, write_atomically
-from fedpareto.config.interrupts import Stopped, either
-from fedpareto.record.store import RunFolder
+from fedpareto.config.interrupts import Stopped
 from fedpareto.runs.progress import Tally
 from fedpareto.spec.spec import Spec, first_difference
 
@@ -50,13 +50,8 @@ def need_optuna() -> None:
 def run(tuning: Tuning, out: Path, jobs: Jobs, tally: Tally, stop: Stop) -> Outcome:
     """Tries what the folder does not hold yet; then the record, the choice as a spec, and the picture."""
     need_optuna()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise UserError(f"the folder {out} cannot be made: {problem.strerror or problem}") from None
-    with RunFolder(out) as folder:
-        folder.lock()
-        search = Search(tuning, out, jobs, tally, either(stop, out))
+    with held(out, stop) as asked:
+        search = Search(tuning, out, jobs, tally, asked)
         try:
             search.go_on()
         except Stopped:
