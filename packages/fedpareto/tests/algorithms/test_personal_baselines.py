@@ -38,7 +38,7 @@ from fedpareto.contract.privacy import Privacy
 from fedpareto.contract.registry import make_algorithm, protected
 from fedpareto.learners.supervised import Supervised
 from fedpareto.problems.morl.deep_sea_treasure import DeepSeaTreasure
-from fedpareto.spec.checks import check_losses
+from fedpareto.spec.spec import check_losses
 from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rng import Addresses
 from fedpareto.testing.conformance import largest_difference, trial

@@ -9,18 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedpareto.clock.policy import Policy
 from fedpareto.clock.selection import SELECTION_PARAMETERS
+from fedpareto.codecs import Codec
+from fedpareto.config import keys
+from fedpareto.config.bounds import number
 from fedpareto.config.errors import UnknownName, UserError, at
-from fedpareto.config.parameters import as_recorded, build, field_names, must_be_usable, parse_value, to_plain
+from fedpareto.config.parameters import as_recorded, build, convert, field_names, must_be_usable, parse_value, to_plain
 from fedpareto.contract import registry
-from fedpareto.contract.algorithm import Algorithm
+from fedpareto.contract.algorithm import Algorithm, unwrapped
 from fedpareto.contract.federation import draw_preferences
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.problem import Problem
 from fedpareto.engines.faults import Faults
 from fedpareto.engines.options import EngineOptions
 from fedpareto.spec import backends, steps, yaml_file
-from fedpareto.spec.checks import top_level, usual_policy
 from fedpareto.spec.spec import (
     MATRIX,
     NAMED_SECTIONS,
@@ -41,6 +44,8 @@ USED_BY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "selection": SELECTION_PARAMETERS,
 }
 """Of some sections, the rules or kinds that use each parameter."""
+MOST_SEEDS = 10**5
+"""More seeds are a slip of the hand, or mean to fill the memory."""
 OBJECTS: Mapping[str, type] = {
     "algorithm": Algorithm,
     "problem": Problem,
@@ -187,7 +192,9 @@ class Draft:
             **{name: self._part(name, cls, self._section(name)) for name, cls in PARTS.items()},
         }
         if not self.values.get("policy"):
-            parts["policy"] = usual_policy(algorithm, parts["secure_sum"])
+            waits = unwrapped(algorithm).policy
+            # Masks cancel only if nobody is missing.
+            parts["policy"] = Policy(kind=waits if parts["secure_sum"].kind == "none" else "sync")
         for section, example in (("attack", "sign-flip"), ("defence", "median"), ("secure_sum", "masked")):
             self._need_word(section, example)
         for section in USED_BY:
@@ -197,7 +204,7 @@ class Draft:
         for key in TOP_LEVEL:
             if key in self.values:
                 with self._at(key):
-                    values[key] = top_level(key, self.values[key])
+                    values[key] = _top_level(key, self.values[key])
         if "step" not in values:
             given = [*self._names_in("learner"), *self._names_in("algorithm")]
             values["step"] = steps.usual(algorithm, problem, learner, parts["engine"], parts["privacy"], given)
@@ -359,6 +366,43 @@ class Draft:
             if place is None:
                 raise
             raise _Placed(f"{place}: {problem}") from None
+
+
+def _top_level(key: str, value: Any) -> Any:
+    """Convert the value of a key that is no section to its type, and check it."""
+    if key == "seeds":
+        value = _seeds(value)
+    elif key == "preferences":
+        value = _lists(value)
+    ready = convert(value, keys.hints()[key], key)
+    keys.check_key(key, ready)
+    return str(Codec.parse(ready)) if key in ("codec", "server_codec") else ready
+
+
+def _seeds(value: Any) -> list[Any]:
+    """List seeds from how many (3 means 0, 1, 2) or which ([4, 7] or "4,7"; "4," is the one seed 4)."""
+    if isinstance(value, str):
+        try:
+            which = [int(part) for part in value.removesuffix(",").split(",")]
+        except ValueError:
+            raise UserError(f"seeds is '{value}'; write how many, such as 3, or which, such as 4,7") from None
+        value = which if "," in value else which[0]
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise UserError(f"seeds is {value}; at least 1 is needed")
+        if value > MOST_SEEDS:
+            raise UserError(f"seeds is {number(value)}; at most {MOST_SEEDS:,} can be handled")
+        return list(range(value))
+    return list(value) if isinstance(value, Sequence) else [value]
+
+
+def _lists(value: Any) -> Any:
+    """Turn arrays and tuples into lists, which a file can hold."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _lists(item) for name, item in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class _Placed(UserError):
