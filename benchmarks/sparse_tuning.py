@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import fedpareto
-from fedpareto.campaigns.tuning.front import Tried
+from fedpareto.campaigns.tuning.study import Tried
 from fedpareto.report.style import colour, render, styled
 from fedpareto.runs.runner import start
 from fedpareto.spec.draft import Draft

@@ -10,7 +10,7 @@ import typer
 
 from fedpareto.cli import jobs as parallel
 from fedpareto.cli.allowing import reads_data
-from fedpareto.cli.console import Quiet, print_json, print_table, say
+from fedpareto.cli.console import Quiet, print_json, print_table
 from fedpareto.config.files import quoted
 
 DEFAULT_ATTACKS = "preference,membership,inversion"
@@ -19,29 +19,30 @@ DEFAULT_PROTECTIONS = "noise=0.01,noise=0.1,noise=1,secure-sum"
 
 @reads_data
 def audit(
-    target: Annotated[Path, typer.Argument(metavar="SPEC|RUN", help="A YAML file, or a run's folder.")],
-    attacks: Annotated[str, typer.Option(metavar="LIST", help="Which attacks.")] = DEFAULT_ATTACKS,
+    target: Annotated[Path, typer.Argument(metavar="SPEC|RUN", help="YAML file of a spec, or folder of a run.")],
+    attacks: Annotated[str, typer.Option(metavar="LIST", help="Names of the attacks.")] = DEFAULT_ATTACKS,
     protect: Annotated[
         str,
         typer.Option(
             metavar="LIST",
-            help="What is tried beside the settings themselves: noise=Z (privacy.kind=local), secure-sum, any "
+            help="Protections that are tried beside the settings: noise=Z (privacy.kind=local), secure-sum, any "
             "parameter, such as batch_size=512, or several with +; none: nothing.",
         ),
     ] = DEFAULT_PROTECTIONS,
-    seeds: Annotated[str | None, typer.Option(help="How many, or which (4,7).  [default: those of the spec]")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds: how many, or which (4,7).  [default: the spec's]")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as rounds=5.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any parameter, such as rounds=5."),
     ] = None,
-    shadows: Annotated[int, typer.Option(min=2, help="The attacker's own clients for each message.")] = 32,
-    references: Annotated[int, typer.Option(min=2, help="The attacker's own federations.")] = 4,
-    rows: Annotated[int, typer.Option(min=2, help="Rows of each client whose membership is guessed.")] = 100,
-    batches: Annotated[str, typer.Option(help="Rows in a gradient that is inverted.")] = "1,8",
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where table and picture are kept.")] = Path("runs/audit"),
+    shadows: Annotated[int, typer.Option(min=2, help="Number of the attacker's own clients for each message.")] = 32,
+    references: Annotated[int, typer.Option(min=2, help="Number of the attacker's own federations.")] = 4,
+    rows: Annotated[int, typer.Option(min=2, help="Number of rows of each client whose membership is guessed.")] = 100,
+    batches: Annotated[str, typer.Option(help="Numbers of rows in a gradient that is inverted.")] = "1,8",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the table and the picture.")] = Path("runs/audit"),
     jobs: parallel.HowMany = None,
     address: parallel.Address = None,
     json: Annotated[
-        bool, typer.Option("--json", help="The record as JSON for other programs, and nothing else.")
+        bool, typer.Option("--json", help="Print the record as JSON for other programs, and nothing else.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -52,7 +53,6 @@ def audit(
 
     Example: fedpareto audit runs/fedpref-synthetic --attacks preference --protect noise=0.1 --seeds 3
     """
-    from fedpareto.config.interrupts import Interrupts, Stopped
     from fedpareto.runs.progress import tallied
     from fedpareto_audit import audit as audits
     from fedpareto_audit.world import Effort
@@ -63,12 +63,9 @@ def audit(
     protections = tuple(audits.Protection.parse(text) for text in _listed(protect) if text != "none")
     ready = audits.Audit(audits.read(target, given), _listed(attacks), protections, effort)
     progress = tallied("worlds", len(ready.worlds), quiet)
-    with Interrupts() as interrupts:
+    with parallel.stoppable(lambda: "nothing was kept") as asked:
         try:
-            record = audits.run(ready, out, where, progress.one_more, interrupts.asked)
-        except (Stopped, KeyboardInterrupt) as stopped:
-            say(f"{str(stopped) or 'interrupted'}; nothing was kept")
-            raise typer.Exit(interrupts.exit_code) from None
+            record = audits.run(ready, out, where, progress.one_more, asked)
         finally:
             progress.end()
     if json:

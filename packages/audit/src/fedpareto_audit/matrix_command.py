@@ -20,16 +20,16 @@ MOST_REASONS = 3
 
 @reads_data
 def matrix(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A YAML file with a section 'matrix'.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where cells and figures are kept.")] = Path("runs/matrix"),
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="YAML file with a section 'matrix'.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the cells and figures.")] = Path("runs/matrix"),
     jobs: parallel.HowMany = None,
     address: parallel.Address = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of every cell, such as rounds=5."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any parameter of all cells, such as rounds=5."),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="The record as JSON for other programs, and nothing else.")
+        bool, typer.Option("--json", help="Print the record as JSON for other programs, and nothing else.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -39,17 +39,12 @@ def matrix(
 
     Example: fedpareto matrix examples/matrix.yaml --out runs/matrix
     """
-    from fedpareto.config.interrupts import Interrupts, Stopped
     from fedpareto_audit import matrix as matrices
 
     where = parallel.chosen(jobs, address, parallel.on_gpu(settings or ()))
     ready = matrices.Matrix.read(spec, settings or ())
-    with Interrupts() as interrupts:
-        try:
-            record = matrices.run(ready, out, where, _nothing if quiet else say, interrupts.asked)
-        except (Stopped, KeyboardInterrupt) as stopped:
-            say(f"{str(stopped) or 'interrupted'}; finished cells are kept in {quoted(out)}: run it again")
-            raise typer.Exit(interrupts.exit_code) from None
+    with parallel.stoppable(lambda: f"finished cells are kept in {quoted(out)}: run it again") as asked:
+        record = matrices.run(ready, out, where, (lambda line: None) if quiet else say, asked)
     if json:
         print_json(record)
         return
@@ -96,7 +91,3 @@ def _print(record: Mapping[str, Any]) -> None:
             )
             table.add_row(algorithm, *words)
         print_table(table)
-
-
-def _nothing(line: str) -> None:
-    """Quiet."""

@@ -13,7 +13,9 @@ from fedpareto.campaigns import sweep as sweeps
 from fedpareto.campaigns.grid import Source
 from fedpareto.campaigns.parallel import on_ray
 from fedpareto.campaigns.sweep import Campaign, page_of_summary
-from fedpareto.campaigns.tuning.front import Outcome
+from fedpareto.campaigns.tuning import plan as plans
+from fedpareto.campaigns.tuning import study
+from fedpareto.campaigns.tuning.study import Outcome
 from fedpareto.config import extras, plugins
 from fedpareto.config import keys as known
 from fedpareto.config.errors import UserError
@@ -122,14 +124,12 @@ def tune(spec: Source, out: str | Path, *, grid: str = "", jobs: int = 1, quiet:
 
         outcome = fedpareto.tune({"problem": "convex", "tune": {"search": {"lr": [0.1, 0.2]}}}, "runs/tuned")
     """
-    from fedpareto.campaigns.tuning import plan, study
-
     study.need_optuna()
     if jobs < 1:
         raise UserError(f"jobs is {jobs}; at least 1 is needed")
     if isinstance(spec, Mapping):
         consent.name_all(spec)
-    tuning = plan.read(spec if isinstance(spec, Mapping) else Path(spec), grid=grid)
+    tuning = plans.read(spec if isinstance(spec, Mapping) else Path(spec), grid=grid)
     return study.run(tuning, Path(out), jobs, tallied("trials", study.grid_size(tuning), quiet), lambda: False)
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fedpareto.campaigns.tuning import grids
-from fedpareto.campaigns.tuning.space import Space
+from fedpareto.campaigns.tuning.plan import Space
 from fedpareto.spec.draft import Draft
 
 HEAD = """

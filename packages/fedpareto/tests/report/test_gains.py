@@ -8,7 +8,7 @@ from scipy.stats import ttest_1samp
 
 from fedpareto.config.errors import UserError
 from fedpareto.record.reading import load
-from fedpareto.report.gain_figure import gains, render
+from fedpareto.report.client_figures import gains, render
 from fedpareto.report.gains import gain
 
 

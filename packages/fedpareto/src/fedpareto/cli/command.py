@@ -13,7 +13,7 @@ import typer
 import typer.core
 from typer.core import TyperGroup
 
-from fedpareto.cli import completion, console, data, demo, lists, runs, stop, sweep, tune
+from fedpareto.cli import campaigns, completion, console, data, demo, lists, runs, stop
 from fedpareto.config import extras, plugins
 from fedpareto.config.errors import UnknownName, UserError, printable
 from fedpareto.config.version import VERSION
@@ -84,7 +84,7 @@ OWN: dict[str, Any] = {
     one.__name__: one
     for one in (
         *(runs.run, stop.stop, runs.resume, runs.show, runs.compare),
-        *(lists.algorithms, lists.problems, demo.demo, sweep.sweep, tune.tune),
+        *(lists.algorithms, lists.problems, demo.demo, campaigns.sweep, campaigns.tune),
     )
 } | {"data": data.app, "completion": completion.completion}
 """The commands of this package, in the order of the help."""

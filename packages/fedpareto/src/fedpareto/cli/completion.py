@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fedpareto.config import keys
+from fedpareto.config.errors import UserError
 
 COMPLETE = "_complete"
 """The hidden command that a shell calls; its arguments are the line so far."""
@@ -22,6 +24,9 @@ DEEPEST = 3
 
 OVER = ("round", "clock", "joules", "bytes", "updates", "seconds", "epsilon")
 """Axes of figures; written here, because they need numpy."""
+
+
+Values = Callable[[str], Iterable[str]]
 
 
 class Shell(StrEnum):
@@ -64,7 +69,7 @@ Register-ArgumentCompleter -Native -CommandName fedpareto -ScriptBlock {{
 }
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="Yours.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> None:
     """Print the lines with which your shell completes commands, options, algorithms, problems, data sets and runs.
 
     Put them into your shell's start-up file: ~/.bashrc, ~/.zshrc, ~/.config/fish/config.fish or $PROFILE.
@@ -75,95 +80,68 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Yours.")]) -> None:
 
 
 def candidates(command: Any, words: list[str]) -> list[str]:
-    """What the last of the words, which may be empty, can become; `command` is the whole command line."""
+    """Return what the last of the words, which may be empty, can become; `command` is the whole command line.
+
+    Nothing is returned where the shell's own file names are the best completion.
+    """
     *before, current = [word.strip('"') for word in words] or [""]
-    path: list[str] = []
-    place, awaited = 0, None
-    for word in before:
-        if awaited is not None:
-            awaited = None
-        elif word.startswith("-"):
-            awaited = _option(command, word)
-        elif word in _commands(command):
-            command, place = _commands(command)[word], 0
-            path.append(word)
-        else:
-            place += 1
-    if awaited is None and current.startswith("-"):
-        found: Iterable[str] = (text for option in command.params for text in option.opts if text.startswith("-"))
-        found = [*found, "--help"]
-    elif awaited is None and _commands(command):
-        found = [name for name, one in _commands(command).items() if not one.hidden]
-    else:
-        parameter = awaited or _argument(command, place)
-        found = _values(parameter, path, current) if parameter is not None else ()
-    return sorted({text for text in found if text.startswith(current)})
+    # Click, which newer versions of Typer bring along and older ones import.
+    click = next(cls.__module__.rpartition(".")[0] for cls in type(command).__mro__ if cls.__name__ == "Command")
+    _complete_by_name(
+        command, {one.name: lambda _, one=one: one.choices for one in keys.about() if one.choices} | VALUES
+    )
+    try:
+        whole = import_module(f"{click}.shell_completion").ShellComplete(command, {}, "fedpareto", "")
+        found = whole.get_completions(before, current)
+    except UserError:  # Such as an unknown command.
+        return []
+    return sorted({one.value for one in found if one.type == "plain" and one.value.startswith(current)})
 
 
-def _commands(command: Any) -> dict[str, Any]:
-    return getattr(command, "commands", {})
+def _complete_by_name(command: Any, values: Mapping[str, Values]) -> None:
+    """Let parameters of these names, of all commands, be completed by these values, unless they have their own."""
+    for one in command.params:
+        if one.name in values and one._custom_shell_complete is None:
+            one._custom_shell_complete = lambda _, parameter, current: list(values[parameter.name](current))
+    for below in getattr(command, "commands", {}).values():
+        _complete_by_name(below, values)
 
 
-def _option(command: Any, word: str) -> Any:
-    """The option whose value the word is, if any."""
-    return next((one for one in command.params if word in one.opts and not getattr(one, "is_flag", False)), None)
+def _words(words: Sequence[str], incomplete: str) -> Sequence[str]:
+    return words
 
 
-def _argument(command: Any, place: int) -> Any:
-    """The argument at a place; the last may take many words."""
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    if place < len(arguments):
-        return arguments[place]
-    return arguments[-1] if arguments and arguments[-1].nargs == -1 else None
-
-
-def _values(parameter: Any, path: list[str], current: str) -> Iterable[str]:
-    """What a parameter may be; nothing where file names are the best completion."""
-    own = parameter.shell_complete(None, current) if parameter._custom_shell_complete else ()
-    if own:
-        return [item.value for item in own]
-    choices = getattr(parameter.type, "choices", None)
-    if choices:
-        return [str(getattr(choice, "value", choice)) for choice in choices]
-    name, command = parameter.name, path[0] if path else ""
-    if name == "algorithm" or (name == "name" and command == "algorithms"):
-        return _algorithms(current)
-    if name == "problem" or (name == "name" and command == "problems"):
-        return names_of("problems")
-    if name == "names" and command == "data":
-        from fedpareto.problems.data import catalogue
-
-        return catalogue()
-    if name == "engine":
-        return engine_names()
-    if name in ("run", "runs"):
-        return _runs()
-    if name == "over":
-        return OVER
-    return next((one.choices for one in keys.about() if one.name == name), ())
-
-
-def _algorithms(current: str) -> list[str]:
-    """With their variants, once the name is unambiguous."""
+def _algorithms(incomplete: str) -> list[str]:
+    """Return the names of algorithms, with their variants once the name is unambiguous."""
     plain = names_of("algorithms")
-    meant = [name for name in plain if name == current.partition("+")[0]]
+    meant = [name for name in plain if name == incomplete.partition("+")[0]]
     return [*plain, *(name + variant for name in meant for variant in ("+ft", "+safe"))]
 
 
 def names_of(kind: str) -> list[str]:
-    """Of the algorithms or problems, of this package and of others."""
+    """Return the names of the algorithms or problems, of this package and of others."""
     files = sorted((Path(__file__).parents[1] / kind).rglob("*.py"))
     own = [name for path in files for name in NAME.findall(path.read_text(encoding="utf-8"))]
     return [*own, *(point.name for point in entry_points(group=f"fedpareto.{kind}"))]
 
 
 def engine_names() -> list[str]:
-    """All engines that are installed."""
     return ["local", *sorted(point.name for point in entry_points(group="fedpareto.engines"))]
 
 
-def _runs() -> Iterator[str]:
-    """The run folders near here."""
+def _runs(incomplete: str) -> Iterator[str]:
+    """Yield the run folders near here."""
     for depth in range(1, DEEPEST + 1):
         for spec in Path().glob("/".join(["*"] * depth) + "/spec.yaml"):
             yield spec.parent.as_posix()
+
+
+VALUES: Mapping[str, Values] = {
+    "algorithm": _algorithms,
+    "problem": lambda incomplete: names_of("problems"),
+    "engine": lambda incomplete: engine_names(),
+    "over": lambda incomplete: OVER,
+    "run": _runs,
+    "runs": _runs,
+}
+"""Values of parameters of these names; those that do not begin with what is typed are left out elsewhere."""

@@ -26,7 +26,17 @@ app = typer.Typer(
     "Example: fedpareto data report people.csv --label hired --sensitive gender",
 )
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Data sets; see fedpareto data list.")]
+
+def _known() -> list[str]:
+    from fedpareto.problems.data import catalogue
+
+    return list(catalogue())
+
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME...", help="Names of data sets; see fedpareto data list.", autocompletion=_known),
+]
 
 
 @app.callback()
@@ -38,18 +48,18 @@ def _data(context: typer.Context) -> None:
 @app.command()
 def report(
     file: Annotated[Path | None, typer.Argument(help="Your table: CSV, Parquet, or a folder of Parquet files.")] = None,
-    label: Annotated[str, typer.Option(help="Its column to predict; without one, candidates are listed.")] = "",
+    label: Annotated[str, typer.Option(help="Column to predict; without one, candidates are listed.")] = "",
     sensitive: Annotated[
-        list[str] | None, typer.Option(help="Its sensitive columns: COL[,COL]; may be given several times.")
+        list[str] | None, typer.Option(help="Sensitive columns: COL[,COL]; may be given several times.")
     ] = None,
-    clients: Annotated[int | None, typer.Option(help="How many.  [default: the problem's own, 10]")] = None,
-    sql: Annotated[str, typer.Option(help="Instead of FILE: a database's URL, or env:NAME that holds it.")] = "",
+    clients: Annotated[int | None, typer.Option(help="Number of clients.  [default: the problem's own, 10]")] = None,
+    sql: Annotated[str, typer.Option(help="URL of a database, instead of FILE; or env:NAME that holds it.")] = "",
     query: Annotated[str, typer.Option(help="The database query, such as 'SELECT * FROM people'.")] = "",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the problem 'table', such as positive=1."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Report on your own table before you train: columns, label, groups, clients, warnings.
 
@@ -139,7 +149,7 @@ def data_table(found: Sequence[Mapping[str, Any]], width: int | None) -> Table:
 @app.command()
 def fetch(
     names: Names = None,
-    everything: Annotated[bool, typer.Option("--all", help="All data sets.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Fetch all data sets.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages, only errors.")] = False,
 ) -> None:
     """Download data sets into the data folder; what is here already stays.

@@ -21,8 +21,8 @@ PICTURE = "gains.png"
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where runs and figures go.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(help="How many.")] = 3,
+    out: Annotated[Path, typer.Option(help="Folder of the runs and figures.")] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No progress and no tables, only where page and pictures are.")
     ] = False,
@@ -33,7 +33,7 @@ def demo(
 
     Example: fedpareto demo --seeds 5
     """
-    from fedpareto.report import gain_figure  # noqa: F401 (what is missing is said before a minute of training)
+    from fedpareto.report import client_figures  # noqa: F401 (what is missing is said before a minute of training)
     from fedpareto.runs.runner import start
     from fedpareto.spec.draft import Draft
 
@@ -58,12 +58,12 @@ def demo(
 def _show(folders: list[Path], out: Path, quiet: bool) -> None:
     """The table, the fronts, who gains how much, and where the page and the pictures are."""
     from fedpareto.record import reading
-    from fedpareto.report import gain_figure, gains, terminal
+    from fedpareto.report import client_figures, gains, terminal
 
     runs.compare(folders, out, quiet=quiet)
     records = [reading.load(folder) for folder in folders]
     alone, *others = records
-    write_atomically(out / PICTURE, gain_figure.render(gain_figure.gains(records), "png"))
+    write_atomically(out / PICTURE, client_figures.render(client_figures.gains(records), "png"))
     typer.echo(f"gains:    {out / PICTURE}")
     if quiet:
         return

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedpareto.cli.console import say
 from fedpareto.config.errors import UserError
+from fedpareto.config.interrupts import Interrupts, Stopped
 
 if TYPE_CHECKING:
     from fedpareto.campaigns.parallel import Jobs
@@ -18,11 +21,13 @@ ON_A_GPU = "engine.device=cuda"
 
 HowMany = Annotated[
     str | None,
-    typer.Option("--jobs", metavar="N|ray", help="How many at a time, or ray: on a cluster.  [default: one per core]"),
+    typer.Option(
+        "--jobs", metavar="N|ray", help="Number of jobs at a time, or ray: on a cluster.  [default: 1 per core]"
+    ),
 ]
 Address = Annotated[
     str | None,
-    typer.Option(help="With --jobs ray: of its head, or auto.  [default: RAY_ADDRESS, or a Ray on this machine]"),
+    typer.Option(help="Address of Ray for --jobs ray, or auto.  [default: RAY_ADDRESS, or a Ray on this machine]"),
 ]
 
 
@@ -44,3 +49,17 @@ def chosen(jobs: str | None, address: str | None, on_gpu: bool) -> Jobs:
     if not jobs.isdecimal() or int(jobs) < 1:
         raise UserError(f"--jobs {jobs}: write how many, at least 1, or {RAY}")
     return int(jobs)
+
+
+@contextmanager
+def stoppable(kept: Callable[[], str]) -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C or SIGTERM stop the block, once or twice; yield whether it is to stop.
+
+    Then `kept` says what is kept and how to go on, and the exit code tells which signal it was.
+    """
+    with Interrupts() as interrupts:
+        try:
+            yield interrupts.asked
+        except (Stopped, KeyboardInterrupt) as stopped:
+            say(f"{str(stopped) or 'interrupted'}; {kept()}")
+            raise typer.Exit(interrupts.exit_code) from None

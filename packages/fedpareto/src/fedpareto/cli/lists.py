@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedpareto.cli.completion import VALUES
 from fedpareto.cli.console import ROOMY, AsJson, picture_kind, print_json, print_table, terminal_width
 from fedpareto.config.errors import UserError
 from fedpareto.config.files import write_atomically
@@ -15,13 +18,25 @@ from fedpareto.config.files import write_atomically
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from fedpareto.contract.taxonomy import Box
+
+WIDTH = 80
+"""Characters in a line, where there is no terminal to ask or that is wider: longer lists are hard to read."""
+EMPTY = "(empty)"
+LEADS = {"server": "server leads", "client": "clients lead", "distributed": "nobody leads"}
+
 
 def algorithms(
-    name: Annotated[str | None, typer.Argument(help="One of them, for its hyper-parameters.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Name of an algorithm, for its hyper-parameters.", autocompletion=VALUES["algorithm"]),
+    ] = None,
     json: AsJson = False,
-    taxonomy: Annotated[bool, typer.Option("--taxonomy", help="By the boxes of the taxonomy, empty ones too.")] = False,
+    taxonomy: Annotated[
+        bool, typer.Option("--taxonomy", help="Show the boxes of the taxonomy, empty ones too.")
+    ] = False,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --taxonomy, draw it: .png, .pdf or .svg.")
+        Path | None, typer.Option(metavar="FILE", help="Picture of the taxonomy, with --taxonomy: .png, .pdf or .svg.")
     ] = None,
 ) -> None:
     """List the algorithms with their place in the taxonomy, or the one called NAME with its hyper-parameters.
@@ -59,7 +74,6 @@ def algorithms(
 
 
 def _show_taxonomy(json: bool, picture: Path | None) -> None:
-    from fedpareto.cli import taxonomy
     from fedpareto.contract import registry
     from fedpareto.contract.taxonomy import occupants, outsiders
 
@@ -70,9 +84,9 @@ def _show_taxonomy(json: bool, picture: Path | None) -> None:
 
         write_atomically(picture, render(taxonomy_figure(boxes), kind))
     if json:
-        print_json(taxonomy.plain(boxes, outside))
+        print_json(taxonomy_plain(boxes, outside))
         return
-    for line in taxonomy.lines(boxes, outside, min(terminal_width() or taxonomy.WIDTH, taxonomy.WIDTH)):
+    for line in taxonomy_lines(boxes, outside, min(terminal_width() or WIDTH, WIDTH)):
         typer.echo(line)
     _warn_of_broken()
     if picture is not None:
@@ -80,7 +94,10 @@ def _show_taxonomy(json: bool, picture: Path | None) -> None:
 
 
 def problems(
-    name: Annotated[str | None, typer.Argument(help="One of them, for its parameters.")] = None, json: AsJson = False
+    name: Annotated[
+        str | None, typer.Argument(help="Name of a problem, for its parameters.", autocompletion=VALUES["problem"])
+    ] = None,
+    json: AsJson = False,
 ) -> None:
     """List the problems with their objectives, or the one called NAME with its parameters.
 
@@ -179,3 +196,68 @@ def _print_parameters(name: str, cls: type) -> None:
         print_table(table)
     else:
         typer.echo("no parameters")
+
+
+# -- the taxonomy ---------------------------------------------------------------------------------------------------
+
+
+def taxonomy_lines(boxes: Mapping[Box, Sequence[str]], outside: Sequence[str], width: int) -> Iterator[str]:
+    """Draw levels, branches and boxes as a tree, each box with its occupants under it: figure 2.4 of the thesis."""
+    from fedpareto.contract.taxonomy import LEVELS
+
+    filled = sum(bool(names) for names in boxes.values())
+    yield f"Multi-objective methods in federated learning: {filled} of {len(boxes)} boxes are occupied"
+    for level, of_level in groupby(boxes, key=lambda box: box.level):
+        yield from ("", LEVELS[level])
+        branches = [(branch, list(some)) for branch, some in groupby(of_level, key=lambda box: box.branch)]
+        for place, (branch, some) in enumerate(branches, start=1):
+            is_last = place == len(branches)
+            yield f"{'└' if is_last else '├'}─ {branch}"
+            yield from _branch({box: boxes[box] for box in some}, "   " if is_last else "│  ", width)
+    yield from ("", "outside of the taxonomy, to compare with")
+    yield from _wrapped(outside, "   ", width)
+    yield from ("", "* a box in which the thesis knows no work")
+
+
+def _branch(boxes: Mapping[Box, Sequence[str]], margin: str, width: int) -> Iterator[str]:
+    for place, (box, names) in enumerate(boxes.items(), start=1):
+        is_last = place == len(boxes)
+        star = " *" if box.was_empty else ""
+        yield f"{margin}{'└' if is_last else '├'}─ {box.number:>2} {box.family}{star} [{_outcome(box)}]"
+        yield from _wrapped(names or [EMPTY], f"{margin}{' ' if is_last else '│'}     ", width)
+
+
+def _outcome(box: Box) -> str:
+    solutions = {"one": "one solution", "front": "a front", "client-specific": "one for each client"}[box.solutions]
+    return f"{solutions}; {LEADS[box.leads]}"
+
+
+def _wrapped(names: Sequence[str], margin: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        ", ".join(names),
+        width,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def taxonomy_plain(boxes: Mapping[Box, Sequence[str]], outside: Sequence[str]) -> dict[str, Any]:
+    """Return the boxes as plain values, for programs."""
+    found = [
+        {
+            "number": box.number,
+            "level": box.level,
+            "branch": box.branch,
+            "family": box.family,
+            "solutions": box.solutions,
+            "leads": box.leads,
+            "section": box.section,
+            "unexplored": box.was_empty,
+            "ways": list(box.ways),
+            "algorithms": [name for name in names if name not in box.ways],
+        }
+        for box, names in boxes.items()
+    ]
+    return {"boxes": found, "outside": list(outside)}

@@ -17,10 +17,10 @@ Keys = dict[str, Any]
 PLAIN = (int, float, bool)
 
 RunOrFile = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A finished run's folder, an exported file, or a node's folder.")
+    Path, typer.Argument(metavar="RUN", help="Folder of a finished run or of a node, or an exported file.")
 ]
-Client = Annotated[str | None, typer.Option(help="Whose model, by name or number; not needed where there is one.")]
-Seed = Annotated[int | None, typer.Option(help="Of a run with several.  [default: its first]")]
+Client = Annotated[str | None, typer.Option(help="Name or number of the model's client; not needed if there is one.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of a run with several.  [default: its first]")]
 
 
 def with_keys(command: Callable[..., None]) -> Callable[..., None]:

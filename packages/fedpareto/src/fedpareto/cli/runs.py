@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedpareto.cli import console, data
+from fedpareto.cli import console, data, jobs
 from fedpareto.cli.allowing import reads_data
 from fedpareto.cli.options import Keys, with_keys
 from fedpareto.config import plugins
@@ -30,7 +30,7 @@ Central = Annotated[
     bool,
     typer.Option("--central", help="Train a reference on the rows of all clients, once, and show it beside the rest."),
 ]
-Rank = Annotated[int, typer.Option(min=1, help="Fronts of this rank: without the points of the fronts before it.")]
+Rank = Annotated[int, typer.Option(min=1, help="Rank of the fronts: they are without the points of those before.")]
 Converged = Annotated[
     bool,
     typer.Option("--converged", help="Leave models out of fronts that are fairer than 0.999: too fair to be true."),
@@ -38,7 +38,7 @@ Converged = Annotated[
 Over = Annotated[
     str | None,
     typer.Option(
-        help="What a run is seen over: round, clock (see docs/time.md), joules, bytes, updates (replies), seconds or "
+        help="Axis of a run's course: round, clock (see docs/time.md), joules, bytes, updates (replies), seconds or "
         "epsilon.  [default: clock where there is one, else round]"
     ),
 ]
@@ -50,7 +50,7 @@ LogTo = Annotated[
         "(where MLFLOW_TRACKING_URI says, or mlflow:URI) too; may be given twice.",
     ),
 ]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 
 
 @reads_data
@@ -148,7 +148,7 @@ def resume(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="quorum=…, a fault, such as dropout=0, or on Ray workers=… and address=….",
+            help="Changed parameter: quorum=…, a fault, such as dropout=0, or on Ray workers=… and address=….",
         ),
     ] = None,
     log_to: LogTo = None,
@@ -219,9 +219,11 @@ def _left_alone(run: Path) -> str:
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs on the same problem.")],
     out: Annotated[
-        Path | None, typer.Option(help="Where the page and the tables go.  [default: a new runs/comparison]")
+        Path | None, typer.Option(help="Folder of the page and the tables.  [default: a new runs/comparison]")
     ] = None,
-    figures: Annotated[bool, typer.Option("--figures", help="Also every figure as PNG and PDF, for papers.")] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Write every figure as PNG and PDF too, for papers.")
+    ] = False,
     central: Central = False,
     rank: Rank = 1,
     converged: Converged = False,
@@ -308,23 +310,19 @@ def _changed(before: Spec, settings: list[str]) -> Spec:
 
 @contextmanager
 def watched(spec: Spec, folder: Path, quiet: bool = False) -> Iterator[dict[str, Any]]:
-    """Shows a run's progress, and stops it on Ctrl-C or SIGTERM, once or twice."""
-    from fedpareto.config.interrupts import Interrupts, Stopped
+    """Show a run's progress, and let Ctrl-C or SIGTERM stop it; yield what a run is told of both."""
     from fedpareto.runs.progress import shown
 
+    def kept() -> str:
+        is_kept = (folder / "spec.yaml").exists()
+        return f"continue with: fedpareto resume {quoted(folder)}" if is_kept else "nothing was kept"
+
     progress = shown(spec, folder, quiet)
-    with Interrupts() as interrupts:
+    with jobs.stoppable(kept) as asked:
         try:
-            try:
-                yield {"on_begin": progress.begin, "on_round": progress.round, "stop": interrupts.asked}
-            finally:
-                progress.end()
-        except (Stopped, KeyboardInterrupt) as stopped:
-            how = str(stopped) or "interrupted"
-            kept = (folder / "spec.yaml").exists()
-            then = f"continue with: fedpareto resume {quoted(folder)}" if kept else "nothing was kept"
-            typer.echo(f"{how}; {then}", err=True)
-            raise typer.Exit(interrupts.exit_code) from None
+            yield {"on_begin": progress.begin, "on_round": progress.round, "stop": asked}
+        finally:
+            progress.end()
 
 
 def _print_result(result: Result) -> None:

@@ -18,8 +18,8 @@ CAMPAIGNS = ("sweep.json", "matrix.json")
 
 
 def stop(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder; or that of a sweep or a matrix.")],
-    now: Annotated[bool, typer.Option("--now", help="At once; the current round is repeated later.")] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, a sweep or a matrix.")],
+    now: Annotated[bool, typer.Option("--now", help="Stop at once; the current round is repeated later.")] = False,
 ) -> None:
     """Stop a run that somebody is working on, wherever that was started: after the current round, as Ctrl-C does.
 

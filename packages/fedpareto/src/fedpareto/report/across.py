@@ -80,30 +80,20 @@ def _across_rows(runs: Sequence[Record], j: int, evaluation: Evaluation, columns
         values = [np.array([getattr(one, column.key) for one in seeds], dtype=np.float64) for seeds in found]
         cells.append(marked_cells(values, column, measured))
     for i, run in enumerate(measured):
-        own = tuple(column[i] for column in cells)
-        about = run.algorithm, run.folder.name, run.status.name, run.started
-        yield Row(f"{run.label}, {evaluation}", *about, own, evaluation)
+        yield Row.of(run, f"{run.label}, {evaluation}", (column[i] for column in cells), evaluation)
 
 
 def in_terminal(records: Sequence[Record]) -> RenderableType | None:
     """The tables for a terminal, which is narrow: means over the seeds only, the best of each evaluation bold."""
     from rich.console import Group
 
-    tables = across_clients(records)
-    alone = len(records) == 1
-    return Group(*(_narrow(table, alone) for table in tables)) if tables else None
-
-
-def _narrow(table: Table, alone: bool) -> RenderableType:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    arrow = table.columns[0].heading[-1]
-    found = RichTable(title=Text(f"{table.title} {arrow}"), title_justify="left")
-    for heading in ("", *HEADINGS):
-        found.add_column(heading, justify="right" if heading else "left")
-    for row in table.rows:
-        whose = str(row.evaluation) if alone else row.label
-        cells = (Text(cell.mean_text, style="bold green" if cell.best else "") for cell in row.cells)
-        found.add_row(Text(whose), *cells)
-    return found
+    tables, is_alone = across_clients(records), len(records) == 1
+    narrow = (
+        table.to_narrow(
+            [str(row.evaluation) if is_alone else row.label for row in table.rows],
+            HEADINGS,
+            f"{table.title} {table.columns[0].heading[-1]}",  # Which way is better.
+        )
+        for table in tables
+    )
+    return Group(*narrow) if tables else None

@@ -43,18 +43,9 @@ def by_device(records: Sequence[Record]) -> list[Table]:
 
 def in_terminal(records: Sequence[Record]) -> RenderableType | None:
     """The table for a terminal, which is narrow: means over the seeds only."""
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     for table in by_device(records):
-        found = RichTable(title=Text(table.title), title_justify="left", caption=Text(NOTE), caption_justify="left")
-        for heading in ("", *(column.heading for column in table.columns)):
-            found.add_column(heading, justify="right" if heading else "left")
-        for row in table.rows:
-            whose = row.label if len(records) > 1 else row.label.rpartition(", ")[2]
-            cells = (Text(cell.mean_text, style="bold green" if cell.best else "") for cell in row.cells)
-            found.add_row(Text(whose), *cells)
-        return found
+        labels = [row.label if len(records) > 1 else row.label.rpartition(", ")[2] for row in table.rows]
+        return table.to_narrow(labels, [column.heading for column in table.columns], caption=NOTE)
     return None
 
 
@@ -78,8 +69,7 @@ def _rows(group: str, runs: Sequence[Record], values: Sequence[Array], columns: 
         for j, column in enumerate(columns)
     ]
     for i, (run, _) in enumerate(having):
-        about = run.algorithm, run.folder.name, run.status.name, run.started
-        yield Row(f"{run.label}, {group}", *about, tuple(column[i] for column in cells))
+        yield Row.of(run, f"{run.label}, {group}", (column[i] for column in cells))
 
 
 def _of_group(seeds: Sequence[OfClients], group: str) -> Array:

@@ -1,4 +1,5 @@
-"""Figures of the clients' results: at the end, on the way, and the share whose loss did not rise. Compared runs
+"""Figures of the clients' results: at the end, on the way, against training alone, and the share whose loss did not
+rise. Compared runs
 keep their colour in every figure, by their position in the list.
 """
 
@@ -13,16 +14,20 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from fedpareto.config.errors import UserError
 from fedpareto.moo.fairness import LOW_SHARE, Evaluation
 from fedpareto.record.run_files import Array
 from fedpareto.record.run_record import Record
 from fedpareto.report.axes import Axis, axis_of
+from fedpareto.report.gains import LOCAL, gain
 from fedpareto.report.likeness import comparable
-from fedpareto.report.style import axis_label, colour, render, run_label, short, styled, width_with_legend
+from fedpareto.report.style import axis_label, beside_legend, colour, marker, render, run_label, short, styled
 
-__all__ = ["clients_at_the_end", "clients_curves", "render", "share_improved_curves"]
+__all__ = ["clients_at_the_end", "clients_curves", "gains", "render", "share_improved_curves"]
 
 TITLES: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after local training"}
+APART = 0.24
+"""Distance between the runs' marks of a client, as a share of that between two clients."""
 JITTER = 0.13
 """How far a client's dot may lie from its run's line."""
 
@@ -58,9 +63,7 @@ def clients_curves(records: Sequence[Record], over: str | None = None) -> Figure
     runs = comparable(records)
     axis = axis_of(runs, over)
     objectives = runs[0].objectives
-    handles = _curve_handles(runs)
-    width = width_with_legend(6.4, [str(handle.get_label()) for handle in handles])
-    figure = Figure(figsize=(width, 0.7 + 2.3 * len(objectives)), layout="constrained")
+    figure = beside_legend(6.4, 0.7 + 2.3 * len(objectives), _curve_handles(runs))
     grid = figure.subplots(len(objectives), len(TITLES), sharex=True, sharey="row", squeeze=False)
     for column, (evaluation, title) in enumerate(TITLES.items()):
         grid[0, column].set_title(title)
@@ -70,7 +73,6 @@ def clients_curves(records: Sequence[Record], over: str | None = None) -> Figure
     for axes, objective in zip(grid[:, 0], objectives, strict=True):
         axes.set_ylabel(axis_label(objective, "\n"))
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=not axis.is_stepped))
-    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
@@ -82,8 +84,7 @@ def share_improved_curves(records: Sequence[Record], over: str | None = None) ->
     axis = axis_of(runs, over)
     measured = [(i, run) for i, run in enumerate(runs) if len(run.share_improved()[0])]
     handles = [Line2D([], [], color=colour(i), label=short(run.label)) for i, run in measured]
-    width = width_with_legend(4.7, [str(handle.get_label()) for handle in handles])
-    figure = Figure(figsize=(width, 3.0), layout="constrained")
+    figure = beside_legend(4.7, 3.0, handles)
     axes = figure.add_subplot()
     for i, run in measured:
         places, shares = axis.placed(run, *run.share_improved())
@@ -97,7 +98,32 @@ def share_improved_curves(records: Sequence[Record], over: str | None = None) ->
     axes.set_ylim(None, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=not axis.is_stepped))
-    figure.legend(handles=handles, loc="outside right upper")
+    return figure
+
+
+@styled
+def gains(records: Sequence[Record]) -> Figure:
+    """Every client's gain over training alone: mean over the seeds, and from the worst seed to the best.
+
+    With two objectives clients stand where their preference is, else side by side.
+    """
+    runs = comparable(records)
+    alone = next((run for run in runs if run.algorithm == LOCAL), None)
+    found = {} if alone is None else {i: gain(run, alone) for i, run in enumerate(runs)}
+    drawn = {i: one.by_client for i, one in found.items() if one is not None}
+    if alone is None or not drawn:
+        raise UserError(f"gains need a run of '{LOCAL}' and another with the same seeds, clients and preferences")
+    figure = beside_legend(5.4, 3.4, [_handle(i, runs[i]) for i in drawn])
+    axes = figure.add_subplot()
+    places, name = _places(alone)
+    gaps = np.diff(np.unique(places))
+    step = APART * (float(gaps.min()) if len(gaps) else 1.0)
+    for number, (i, values) in enumerate(drawn.items()):
+        _draw_gains(axes, places + (number - (len(drawn) - 1) / 2) * step, values, i)
+    axes.axhline(0, color="black", lw=1.2)
+    axes.text(1, 0, "alone", transform=axes.get_yaxis_transform(), ha="right", va="bottom")
+    axes.set_xlabel(name)
+    axes.set_ylabel("gain over training alone\n(utility under a client's own preference)")
     return figure
 
 
@@ -138,3 +164,24 @@ def _curve_handles(runs: Sequence[Record]) -> list[Line2D | Patch]:
         Patch(color="#555555", alpha=0.15, lw=0, label="down to what 9 of 10 reach"),
         Line2D([], [], color="#555555", lw=0.8, alpha=0.8, label="the worst client"),
     ]
+
+
+def _places(run: Record) -> tuple[Array, str]:
+    """`[n]`: where each client stands, and what that means."""
+    wants = run.preferences(run.started[0])
+    if wants is None or wants.shape[1] != 2:
+        return np.arange(run.clients, dtype=float), "client"
+    first, second = (objective.name for objective in run.objectives)
+    return wants[:, 0], f"how much a client cares for {first}; the rest is for {second}"
+
+
+def _draw_gains(axes: Axes, places: Array, values: Array, i: int) -> None:
+    mean = values.mean(axis=0)
+    ends = np.abs(np.stack([values.min(axis=0), values.max(axis=0)]) - mean)
+    axes.errorbar(places, mean, yerr=ends, fmt=marker(i), color=colour(i), ms=5.5, mec="white", mew=0.4, elinewidth=1)
+
+
+def _handle(i: int, run: Record) -> Line2D:
+    return Line2D(
+        [], [], color=colour(i), marker=marker(i), ls="none", ms=5.5, mec="white", mew=0.4, label=run_label(run)
+    )

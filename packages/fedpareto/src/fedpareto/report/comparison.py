@@ -83,17 +83,7 @@ def comparison(records: Sequence[Record], over: str | None = None) -> Table:
             continue
         columns.append(column.suited(values))
         cells.append(marked_cells(values, columns[-1], runs))
-    rows = (
-        Row(
-            r.label,
-            r.algorithm,
-            r.folder.name,
-            r.status.name,
-            r.started,
-            tuple(column[i] for column in cells),
-        )
-        for i, r in enumerate(runs)
-    )
+    rows = (Row.of(run, run.label, (column[i] for column in cells)) for i, run in enumerate(runs))
     notes = [*_notes(runs), *_differences(runs, columns[0], [np.array(cell.values) for cell in cells[0]])]
     return Table(tuple(columns), (*rows, *_references(runs, columns, cells)), tuple(notes))
 

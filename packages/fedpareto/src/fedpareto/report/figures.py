@@ -4,23 +4,30 @@ colour and marker in every figure, by their position in the list.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import TypeVar
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from fedpareto.config.errors import UserError
 from fedpareto.moo.tested import CHANCE
-from fedpareto.record.run_files import Array
+from fedpareto.record.run_files import Array, Clusters
 from fedpareto.record.run_record import Record
 from fedpareto.report.axes import Axis, axis_of
 from fedpareto.report.client_figures import clients_at_the_end
-from fedpareto.report.clusters import cluster_evolution, similarity_matrices
 from fedpareto.report.likeness import comparable, unlike
-from fedpareto.report.style import axis_label, colour, marker, render, run_label, short, styled, width_with_legend
+from fedpareto.report.style import PALETTE, axis_label, beside_legend, colour, marker, render, run_label, short, styled
 
 __all__ = ["cluster_evolution", "fronts", "hypervolume_curves", "render", "similarity_matrices"]
 
@@ -28,7 +35,16 @@ FEW = 25
 """Most points of a known front that are drawn as dots: such a front is a set, not a curve."""
 
 MARKS = {"constant": "X", "plain alone": "P", "plain pooled": "s", CHANCE: "D", "central": "*"}
-"""Of what runs are held against."""
+"""Markers of the references that runs are held against."""
+MOST_ROWS = 24
+"""Most rounds in the figure of the clusters; more would not fit on a page."""
+MOST_IDS = 40
+"""Most clients whose ids are readable."""
+BAR, GAP, BOX, BAR_HEIGHT = "#D0D0D0", 0.5, 0.92, 0.74
+"""Colour of a cluster's bar; space between neighbours in different clusters, and box and bar height, in boxes."""
+UNKNOWN = "#8FA8BF"
+"""Clients whose preference is not known, because it is private."""
+T = TypeVar("T")
 
 
 @styled
@@ -57,7 +73,8 @@ def hypervolume_curves(records: Sequence[Record], over: str | None = None) -> Fi
     runs = comparable(records)
     axis = axis_of(runs, over)
     handles = _curve_handles(runs)
-    figure, axes = _beside_legend(4.7, 3.4, handles)
+    figure = beside_legend(4.7, 3.4, handles)
+    axes = figure.add_subplot()
     for i, run in enumerate(runs):
         _curve(axes, axis, *axis.placed(run, run.common_rounds, run.hypervolume), i, "-")
         _curve(axes, axis, *axis.placed(run, run.common_rounds + 1, run.trained_hypervolume), i, ":")
@@ -73,14 +90,6 @@ def _curve_handles(runs: Sequence[Record]) -> list[Line2D]:
         handles.append(Line2D([], [], color="black", label="sent by the server"))
         handles.append(Line2D([], [], color="black", ls=":", label="after local training"))
     return handles
-
-
-def _beside_legend(width: float, height: float, handles: Sequence[Line2D]) -> tuple[Figure, Axes]:
-    """A figure whose plot keeps its size, with the legend to the right of it."""
-    size = (width_with_legend(width, [str(handle.get_label()) for handle in handles]), height)
-    figure = Figure(figsize=size, layout="constrained")
-    figure.legend(handles=list(handles), loc="outside right upper")
-    return figure, figure.add_subplot()
 
 
 def _curve(axes: Axes, axis: Axis, places: Array, values: Array, i: int, line: str) -> None:
@@ -104,7 +113,8 @@ def _curve(axes: Axes, axis: Axis, places: Array, values: Array, i: int, line: s
 
 def _plane(runs: Sequence[Record]) -> Figure:
     handles = [*_run_handles(runs, line="-"), *_known_handles(runs), *_reference_handles(runs)]
-    figure, axes = _beside_legend(4.9, 4.2, handles)
+    figure = beside_legend(4.9, 4.2, handles)
+    axes = figure.add_subplot()
     first, second = runs[0].objectives
     _draw_known(axes, runs, 0, 1)
     # Between two points of a front only the one that is better in y counts; it lies on the worse side of x.
@@ -227,3 +237,243 @@ def _reference_handles(runs: Sequence[Record]) -> Iterator[Line2D]:
 
 def _dominated_handle() -> Iterator[Line2D]:
     yield Line2D([], [], color="black", marker="o", ls="none", ms=4, alpha=0.25, mew=0, label="dominated (pale)")
+
+
+# -- clusters ---------------------------------------------------------------------------------------------------------
+
+
+@styled
+def cluster_evolution(record: Record, seed: int | None = None) -> Figure:
+    """Figure 4.12: one row per round at which the clustering changed, and the first and the last.
+
+    A box is a client and a connected bar a cluster. Clients with equal preferences share a colour;
+    where hardly any are equal, the colour is the preference for the first objective.
+    """
+    seed = record.started[0] if seed is None else seed
+    found = _changes(_needed(record.clusters(seed), record, seed, "clusters"))
+    states = _spaced(found)
+    order = client_order(record, seed)
+    rows = [_arranged(clusters, order) for clusters in states.values()]
+    columns = _columns(rows, order)
+    right = max(float(edges[-1]) for edges in columns)
+    width = float(np.clip(0.27 * right + 2.6, 4.5, 11.0))
+    figure = Figure(figsize=(width, 0.9 + 0.36 * len(states)), layout="constrained")
+    axes = figure.add_subplot()
+    colours = _client_colours(figure, axes, record, seed)
+    for y, (row, edges) in enumerate(zip(rows, columns, strict=True)):
+        _row(axes, y, row, edges, colours)
+    axes.set_yticks(range(len(states)), [f"round {r}" for r in states])
+    axes.set(xlim=(-0.4, right + 1.3), ylim=(len(states) - 0.4, -0.6), xticks=[])
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    left_out = f" ({len(states)} of {len(found)} changes)" if len(states) < len(found) else ""
+    axes.set_title(f"{short(record.label)}, seed {seed}: clusters of clients{left_out}", loc="left")
+    return figure
+
+
+@styled
+def similarity_matrices(
+    record: Record, seed: int | None = None, rounds: Sequence[int] = (), by_cluster: bool = True
+) -> Figure:
+    """Figure 4.11: similarity of the clients after some rounds (an early, a middle and the last one), on one scale.
+
+    Clients are in the order of their clusters or of their ids, the same in every matrix; frames are
+    the clusters of that round.
+    """
+    seed = record.started[0] if seed is None else seed
+    found = _needed(record.similarity(seed), record, seed, "similarity")
+    chosen = [r for r in rounds if r in found] or _early_middle_last(list(found))
+    ids = list(record.similarity_of(seed))
+    order = [client for client in (_last_order(record, seed) if by_cluster else sorted(ids)) if client in ids]
+    places = [ids.index(client) for client in order]
+    figure = Figure(figsize=(2.45 * len(chosen) + 1.1, 3.0), layout="constrained")
+    panels = figure.subplots(1, len(chosen), squeeze=False)[0]
+    for axes, r in zip(panels, chosen, strict=True):
+        image = _matrix(axes, found[r][np.ix_(places, places)], order)
+        _frames(axes, record.clusters(seed).get(r, ()), order)
+        axes.set_title(f"after round {r} of {record.rounds}")
+        axes.set_xlabel("client, by cluster" if by_cluster else "client")
+    figure.colorbar(image, ax=list(panels), label="similarity", shrink=0.8, ticks=[-1, -0.5, 0, 0.5, 1])
+    sample = "" if len(ids) == record.clients else f": {len(ids)} of {record.clients} clients"
+    figure.suptitle(f"{short(record.label)}, seed {seed}{sample}", fontsize=9, x=0.01, ha="left")
+    return figure
+
+
+def client_order(record: Record, seed: int) -> list[int]:
+    """All client ids of a seed so that clusters stay together in every round, as far as they are nested.
+
+    Clusters are sorted by their members' preferences, so neighbours have similar ones.
+    """
+    preferences = _rounded_preferences(record, seed)
+    ids = set(range(record.clients))
+    history = list(_changes(record.clusters(seed)).values())
+    ids |= {client for clusters in history for cluster in clusters for client in cluster}
+    keys: dict[int, list[object]] = {client: [] for client in ids}
+    for clusters in history:
+        ranked = sorted(clusters, key=lambda cluster: (_mean_preference(cluster, preferences), min(cluster)))
+        rank = {client: i for i, cluster in enumerate(ranked) for client in cluster}
+        for client in ids:
+            keys[client].append(rank.get(client, len(ranked)))
+    return sorted(ids, key=lambda client: (keys[client], preferences.get(client, ()), client))
+
+
+def _last_order(record: Record, seed: int) -> list[int]:
+    """`client_order`, rearranged where clients changed places so that the last clusters stay together."""
+    order = client_order(record, seed)
+    last = list(record.clusters(seed).values())[-1:]
+    together = [client for clusters in last for row in _arranged(clusters, order) for client in row]
+    return together + [client for client in order if client not in together]
+
+
+def _needed(found: dict[int, T], record: Record, seed: int, what: str) -> dict[int, T]:
+    if not found:
+        raise UserError(f"{record.folder}: '{record.algorithm}' recorded no {what} for seed {seed}")
+    return found
+
+
+def _rounded_preferences(record: Record, seed: int) -> dict[int, tuple[float, ...]]:
+    """By client id, rounded so that equal means equal; without those that are not known."""
+    found = record.preferences(seed)
+    if found is None:
+        return {}
+    known = np.flatnonzero(np.isfinite(found).all(axis=1))
+    return {int(client): tuple(np.round(found[client], 6).tolist()) for client in known}
+
+
+def _mean_preference(cluster: Sequence[int], preferences: dict[int, tuple[float, ...]]) -> list[float]:
+    known = [preferences[client] for client in cluster if client in preferences]
+    return [float(value) for value in np.mean(known, axis=0)] if known else []
+
+
+def _changes(history: dict[int, Clusters]) -> dict[int, Clusters]:
+    """The rounds whose clustering differs from the round before, and the first and the last."""
+    rounds = list(history)
+    kept = [r for i, r in enumerate(rounds) if i == 0 or not _same(history[r], history[rounds[i - 1]])]
+    if rounds and kept[-1] != rounds[-1]:
+        kept.append(rounds[-1])
+    return {r: history[r] for r in kept}
+
+
+def _spaced(states: dict[int, Clusters]) -> dict[int, Clusters]:
+    """At most `MOST_ROWS` of them, the first and the last included."""
+    rounds = list(states)
+    places = np.linspace(0, len(rounds) - 1, min(MOST_ROWS, len(rounds))).round().astype(int)
+    return {rounds[i]: states[rounds[i]] for i in places}
+
+
+def _same(a: Clusters, b: Clusters) -> bool:
+    return {frozenset(cluster) for cluster in a} == {frozenset(cluster) for cluster in b}
+
+
+def _early_middle_last(rounds: Sequence[int]) -> list[int]:
+    """At most three of the rounds; the first of them shortly after the start, as in the thesis."""
+    last = len(rounds) - 1
+    return [rounds[i] for i in sorted({last // 6, last // 2, last})]
+
+
+def _arranged(clusters: Clusters, order: Sequence[int]) -> list[list[int]]:
+    """The clusters from left to right, each with its members from left to right."""
+    place = {client: i for i, client in enumerate(order)}
+    rows = [sorted(cluster, key=lambda client: place[client]) for cluster in clusters]
+    return sorted(rows, key=lambda row: float(np.mean([place[client] for client in row])))
+
+
+def _columns(rows: Sequence[list[list[int]]], order: Sequence[int]) -> list[Array]:
+    """Left edges `[n]` of the boxes of each row; clients that never change places stay in their column."""
+    aligned = all([client for cluster in row for client in cluster] == list(order) for row in rows)
+    return [_box_edges(rows)] * len(rows) if aligned else [_box_edges([row]) for row in rows]
+
+
+def _box_edges(rows: Sequence[list[list[int]]]) -> Array:
+    """Neighbours in different clusters in any row are apart in all rows."""
+    n = max(sum(len(cluster) for cluster in row) for row in rows)
+    steps = np.ones(n)
+    steps[0] = 0
+    for row in rows:
+        starts = np.cumsum([len(cluster) for cluster in row])[:-1]
+        steps[starts] = 1 + GAP
+    return np.asarray(np.cumsum(steps))
+
+
+def _row(axes: Axes, y: int, row: list[list[int]], edges: Array, colours: dict[int, tuple[float, ...]]) -> None:
+    start, bars = 0, []
+    for cluster in row:
+        left, right = edges[start], edges[start + len(cluster) - 1] + 1
+        bars.append((left - 0.12, right - left + 0.24 - (1 - BOX)))
+        start += len(cluster)
+    clients = [client for cluster in row for client in cluster]
+    boxes = [(x, BOX) for x in edges[: len(clients)]]
+    axes.broken_barh(bars, (y - BAR_HEIGHT / 2, BAR_HEIGHT), facecolor=BAR, edgecolor="#808080", lw=0.6)
+    axes.broken_barh(boxes, (y - BOX / 4, BOX / 2), facecolors=[colours[client] for client in clients])
+    if len(clients) <= MOST_IDS:
+        for x, client in zip(edges, clients, strict=False):
+            ink = "black" if _lightness(colours[client]) > 0.5 else "white"
+            axes.text(x + BOX / 2, y, str(client), ha="center", va="center_baseline", fontsize=6.5, color=ink)
+
+
+def _lightness(rgb: tuple[float, ...]) -> float:
+    """Relative luminance by the weights of ITU-R BT.709."""
+    return float(np.dot(rgb[:3], (0.2126, 0.7152, 0.0722)))
+
+
+def _client_colours(figure: Figure, axes: Axes, record: Record, seed: int) -> dict[int, tuple[float, ...]]:
+    """Colour of each client, with the legend or the scale that explains it."""
+    preferences = _rounded_preferences(record, seed)
+    ids = client_order(record, seed)
+    if any(client not in preferences for client in ids):
+        figure.legend(
+            handles=[Patch(color=UNKNOWN, label="client (preference\nnot known)")],
+            loc="outside right upper",
+        )
+        return dict.fromkeys(ids, to_rgb(UNKNOWN))
+    groups = sorted(set(preferences.values()), reverse=True)
+    if len(groups) <= len(PALETTE) and (len(groups) < len(ids) or len(ids) == 1):
+        return _group_colours(figure, record, groups, preferences)
+    return _scale_colours(figure, axes, record, preferences)
+
+
+def _group_colours(
+    figure: Figure,
+    record: Record,
+    groups: list[tuple[float, ...]],
+    preferences: dict[int, tuple[float, ...]],
+) -> dict[int, tuple[float, ...]]:
+    colours = {group: to_rgb(PALETTE[i]) for i, group in enumerate(groups)}
+    handles = [Patch(color=colours[group], label=", ".join(f"{weight:.3g}" for weight in group)) for group in groups]
+    names = ", ".join(short(objective.name) for objective in record.objectives)
+    title = textwrap.fill(f"preference for {names}", 26)
+    figure.legend(handles=handles, loc="outside right upper", title=title, alignment="left")
+    return {client: colours[preference] for client, preference in preferences.items()}
+
+
+def _scale_colours(
+    figure: Figure, axes: Axes, record: Record, preferences: dict[int, tuple[float, ...]]
+) -> dict[int, tuple[float, ...]]:
+    scale = ScalarMappable(Normalize(0, 1), mpl.colormaps["viridis"])
+    label = f"preference for {short(record.objectives[0].name)}"
+    figure.colorbar(scale, ax=axes, label=label, ticks=[0, 0.5, 1], fraction=0.03, pad=0.02)
+    return {client: tuple(scale.to_rgba(row[0])) for client, row in preferences.items()}  # type: ignore[arg-type]
+
+
+def _matrix(axes: Axes, values: Array, order: Sequence[int]) -> AxesImage:
+    colours = mpl.colormaps["RdBu_r"].with_extremes(bad="#BBBBBB")
+    image = axes.imshow(values, vmin=-1, vmax=1, cmap=colours, interpolation="nearest")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelsize=5.5)
+    shown = range(len(order)) if len(order) <= MOST_IDS // 2 else []
+    labels = [str(order[i]) for i in shown]
+    axes.set_xticks(shown, labels)
+    axes.set_yticks(shown, labels)
+    return image
+
+
+def _frames(axes: Axes, clusters: Clusters, order: Sequence[int]) -> None:
+    place = {client: i for i, client in enumerate(order)}
+    for cluster in clusters:
+        where = sorted(place[client] for client in cluster if client in place)
+        # A cluster of an earlier round may be scattered over the order; a frame would then be wrong.
+        if where and where[-1] - where[0] == len(where) - 1:
+            corner, side = where[0] - 0.5, len(where)
+            axes.add_patch(Rectangle((corner, corner), side, side, fill=False, ec="black", lw=1, clip_on=False))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from fedpareto.record.entries import Objective
@@ -105,6 +106,14 @@ def width_with_legend(plot: float, labels: Iterable[str]) -> float:
     Without a plot: of the legend.
     """
     return plot + 0.6 + 0.068 * max(len(line) for label in labels for line in label.split("\n"))
+
+
+def beside_legend(plot: float, height: float, handles: Sequence[Artist]) -> Figure:
+    """An empty figure whose plot keeps its width, with the legend to the right of it."""
+    width = width_with_legend(plot, [str(handle.get_label()) for handle in handles])
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.legend(handles=list(handles), loc="outside right upper")
+    return figure
 
 
 def axis_label(objective: Objective, separator: str = " ") -> str:

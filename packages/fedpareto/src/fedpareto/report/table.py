@@ -6,7 +6,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from fedpareto.moo.fairness import Evaluation
 from fedpareto.moo.intervals import interval
 from fedpareto.record.run_files import Array
-from fedpareto.record.run_record import mean_and_deviation
+from fedpareto.record.run_record import Record, mean_and_deviation
 from fedpareto.record.units import COUNT, Quantity
 
 if TYPE_CHECKING:
@@ -94,6 +94,12 @@ class Row:
     is_reference: bool = False
     """Whether this is no run but what to hold the runs against."""
 
+    @classmethod
+    def of(cls, run: Record, label: str, cells: Iterable[Cell], evaluation: Evaluation | None = None) -> Row:
+        """The row of a run."""
+        about = run.algorithm, run.folder.name, run.status.name, run.started
+        return cls(label, *about, tuple(cells), evaluation)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -152,6 +158,22 @@ class Table:
                 for cell in cells
             ]
             table.add_row(Text(column.heading), *texts)
+        return table
+
+    def to_narrow(
+        self, labels: Sequence[str], headings: Sequence[str], title: str = "", caption: str = ""
+    ) -> RenderableType:
+        """For a narrow terminal: one row per row, with means only, the best in bold."""
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        style: Any = {"title_justify": "left", "caption_justify": "left"}
+        table = RichTable(title=Text(title or self.title), caption=Text(caption) if caption else None, **style)
+        for heading in ("", *headings):
+            table.add_column(heading, justify="right" if heading else "left")
+        for label, row in zip(labels, self.rows, strict=True):
+            cells = (Text(cell.mean_text, style="bold green" if cell.best else "") for cell in row.cells)
+            table.add_row(Text(label), *cells)
         return table
 
     def to_markdown(self) -> str:

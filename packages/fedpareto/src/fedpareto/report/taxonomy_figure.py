@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Protocol, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from fedpareto.contract.taxonomy import Box
 from fedpareto.report.style import render, styled
 
 __all__ = ["render", "taxonomy_figure"]
@@ -23,26 +23,8 @@ LINE, GAP, LETTERS = 0.13, 0.07, 56
 """Height of a line and gap between boxes in inches; letters of occupants in a line."""
 
 
-class Box(Protocol):
-    """What of a box is drawn (see core.taxonomy)."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def level(self) -> str: ...
-    @property
-    def family(self) -> str: ...
-    @property
-    def branch(self) -> str: ...
-    @property
-    def was_empty(self) -> bool: ...
-
-
-B = TypeVar("B", bound=Box)
-
-
 @styled
-def taxonomy_figure(boxes: Mapping[B, Sequence[str]]) -> Figure:
+def taxonomy_figure(boxes: Mapping[Box, Sequence[str]]) -> Figure:
     """A dashed outline is a box in which the thesis knows no work; red letters: nobody is in it here either."""
     texts = {box: textwrap.wrap(", ".join(names), LETTERS, break_on_hyphens=False) for box, names in boxes.items()}
     heights = {box: max(len(text), 1) * LINE + 0.1 for box, text in texts.items()}
@@ -68,7 +50,7 @@ def taxonomy_figure(boxes: Mapping[B, Sequence[str]]) -> Figure:
 
 
 def _spanning(
-    axes: Axes, column: str, text: str, some: Sequence[B], tops: Mapping[B, float], heights: Mapping[B, float]
+    axes: Axes, column: str, text: str, some: Sequence[Box], tops: Mapping[Box, float], heights: Mapping[Box, float]
 ) -> None:
     """One patch beside several boxes."""
     first, last = some[0], some[-1]
