@@ -1,4 +1,4 @@
-"""What an audit's figures mean, in sentences that need no table."""
+"""Conclusions from an audit's figures, in sentences that need no table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEARNT = {
 
 
 def advice(record: Mapping[str, Any]) -> list[str]:
-    """One sentence for each attack that succeeds, and one for all that do not."""
+    """Write one sentence for each attack that succeeds, and one for all that do not."""
     sentences, harmless = [], []
     for measure in record["measures"]:
         name = measure["name"]
@@ -45,7 +45,7 @@ def advice(record: Mapping[str, Any]) -> list[str]:
 
 
 def leaked(measure: Measure, protection: str) -> float:
-    """How far an attack gets on the way from guessing, 0, to knowing, 1."""
+    """Return how far an attack gets on the way from guessing, 0, to knowing, 1."""
     value, guess, name = measure["values"][protection]["mean"], measure["guess"], measure["name"]
     if name.startswith("preference"):
         return float((guess - value) / guess) if guess else 0.0
@@ -55,7 +55,7 @@ def leaked(measure: Measure, protection: str) -> float:
 
 
 def _learnt(measure: Measure) -> str | None:
-    """What the attacker learns; None for a measure that says the same as another."""
+    """Name what the attacker learns; None for a measure that says the same as another."""
     name, guess = measure["name"], measure["guess"]
     value = measure["values"].get("as set", {}).get("mean", guess)
     if name in LEARNT:
@@ -69,7 +69,7 @@ def _learnt(measure: Measure) -> str | None:
 
 
 def _remedy(record: Mapping[str, Any], measure: Measure) -> str:
-    """The protection that costs least among those that bring it to guessing."""
+    """Name the protection that costs least among those that bring an attack to guessing."""
     useful = record["usefulness"]
     sign = 1 if useful["maximise"] else -1
     enough = []
@@ -91,7 +91,6 @@ def _in_words(protection: str) -> str:
 
 
 def _points(cost: float, useful: Mapping[str, Any]) -> str:
-    """Of a share in points of a hundred."""
     values = [entry["mean"] for entry in useful["values"].values()]
     if min(values) >= 0 and max(values) <= 1:
         return f"{100 * cost:.1f} points of {useful['name']}" if cost >= 0.0005 else "nothing"

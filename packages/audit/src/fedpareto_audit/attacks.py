@@ -25,11 +25,10 @@ REFERENCES = 8
 """Shadows that a row's loss after one update is compared with."""
 
 Found = dict[str, tuple[float, float]]
-"""By measure, its value and that of guessing."""
+"""Value of each measure, and that of guessing."""
 
 
 def supervised(world: World) -> SupervisedProblem:
-    """The problem, which has rows."""
     assert isinstance(world.spec.problem, SupervisedProblem), "checked before anything is trained"
     return world.spec.problem
 
@@ -38,7 +37,6 @@ def supervised(world: World) -> SupervisedProblem:
 
 
 def infer_preferences(world: World, summed: bool) -> Found:
-    """From updates, or from their sum, and from the objectives that clients report."""
     true = world.preferences()
     m = true.shape[1]
     guess = preference.error(torch.full_like(true, 1 / m), true)
@@ -62,7 +60,7 @@ def infer_preferences(world: World, summed: bool) -> Found:
 
 
 def _each(world: World, shadows: Tensor, seen: Tensor, parts: Sequence[slice]) -> Tensor:
-    """The estimate for each victim, from its own shadows; of those who share them at once."""
+    """Estimate each victim's preference from its own shadows; of those who share them at once."""
     victims = world.victims
     own = np.stack([world.shadows_of(victim)[:1] for victim in victims.tolist()]).flatten()
     found = shadows.new_empty(len(victims), len(world.spec.problem.objectives), dtype=torch.float64)
@@ -75,13 +73,13 @@ def _each(world: World, shadows: Tensor, seen: Tensor, parts: Sequence[slice]) -
 
 
 def mean_of(world: World, run: int, rows: Tensor) -> Tensor:
-    """Of what all clients of a federation sent, as the server weights them."""
+    """Mean of what all clients of a federation sent, as the server weights them."""
     replies = world.replies[run]
     return mean_of_rows(rows, replies.tensors.get("size"))
 
 
 def mean_of_rows(rows: Tensor, sizes: Tensor | None = None) -> Tensor:
-    """Weighted by sizes `[n]`, or all alike."""
+    """Mean of rows weighted by sizes `[n]`, or all alike."""
     weights = rows.new_ones(len(rows)) if sizes is None else sizes.to(rows)
     return weights / weights.sum() @ rows
 
@@ -90,7 +88,7 @@ def mean_of_rows(rows: Tensor, sizes: Tensor | None = None) -> Tensor:
 
 
 def infer_members(world: World, summed: bool) -> Found:
-    """Against a client's single update, or their sum, and against the models that clients have at the end."""
+    """Infer from a client's single update, or their sum, and from the models that clients have at the end."""
     update = _against_sum(world) if summed else _against_updates(world)
     return {**_told("update", *update), **_told("final model", *_against_final(world))}
 
@@ -103,7 +101,7 @@ def _told(what: str, members: Tensor, strangers: Tensor) -> Found:
 
 
 def _against_updates(world: World) -> tuple[Tensor, Tensor]:
-    """Each client's reply against shadows that began where it began."""
+    """Compare each client's reply with shadows that began where it began."""
     name, _ = model_in(world.tasks, world.replies[0])
     sent, models = world.replies[0][name], world.shadow_models()
     offset, pairs = None, []
@@ -119,7 +117,7 @@ def _against_updates(world: World) -> tuple[Tensor, Tensor]:
 
 
 def _against_sum(world: World) -> tuple[Tensor, Tensor]:
-    """The mean of all replies against those of the references."""
+    """Compare the mean of all replies with those of the references."""
     name, _ = model_in(world.tasks, world.replies[0])
     means = [mean_of(world, run, replies[name]) for run, replies in enumerate(world.replies)]
     whole = _heads(world.replies[0][name], world.shadow_models())
@@ -130,7 +128,7 @@ def _against_sum(world: World) -> tuple[Tensor, Tensor]:
 
 
 def _against_final(world: World) -> tuple[Tensor, Tensor]:
-    """What clients use at the end against the same of the references."""
+    """Compare the clients' final models with those of the references."""
     real = world.final_models(0)
     if real.dim() != 2:
         raise UserError("clients use several models each; an audit looks at one")
@@ -167,7 +165,7 @@ def _joined(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def _offset(world: World, references: Tensor, inside: np.ndarray) -> float:
-    """As the attacker chooses it on rows of its own."""
+    """Choose the offset on the attacker's own rows."""
     own = world.own.shadow
     some = slice(2 * world.effort.rows)  # They are in random order.
     losses = row_losses(supervised(world), references, {name: column[some] for name, column in own.items()})

@@ -38,7 +38,7 @@ class Protection:
 
     name: str
     settings: tuple[str, ...] = ()
-    """What it sets in the spec."""
+    """Settings of the spec."""
 
     @classmethod
     def parse(cls, text: str) -> Protection:
@@ -62,7 +62,7 @@ class Protection:
 
 @dataclass(frozen=True)
 class Audit:
-    """What is to be attacked, by what, under which protections."""
+    """The plan of an audit: a configuration, attacks and protections."""
 
     base: Draft
     attacks: tuple[str, ...] = tuple(ATTACKS)
@@ -77,7 +77,7 @@ class Audit:
 
     @cached_property
     def spec(self) -> Spec:
-        """As it is trained: masks are left out, since a sum is the same without."""
+        """The spec as it is trained: masks are left out, since a sum is the same without."""
         return _unmasked(self.base).finish()
 
     @cached_property
@@ -96,7 +96,7 @@ class Audit:
 
     @cached_property
     def worlds(self) -> list[dict[str, Any]]:
-        """What is trained, as plain values: protections that only change what the server sees share one."""
+        """Trainings as plain values: protections that only change what the server sees share one."""
         kinds: list[dict[str, Any]] = []
         for one in (Protection(AS_SET), *self.protections):
             if one.name in self.refused:
@@ -113,7 +113,7 @@ class Audit:
         return [{**kind, **more, "seed": seed} for seed in self.spec.seeds for kind in kinds]
 
     def fits(self, attack: str) -> str:
-        """Why an attack has no meaning here; empty if it has."""
+        """Say why an attack has no meaning here; empty if it has."""
         if attack == "preference" and len(self.spec.problem.objectives) < 2:
             return f"'{self.spec.problem.name}' has one objective, so there is nothing to prefer"
         if attack == "preference" and self.spec.federation(self.spec.seeds[0]).common_preference is not None:
@@ -126,7 +126,6 @@ def _unmasked(draft: Draft) -> Draft:
 
 
 def _must_fit(spec: Spec) -> None:
-    """Raises UserError if there is nothing to attack."""
     if not isinstance(spec.problem, SupervisedProblem):
         raise UserError(f"an audit needs clients with rows; '{spec.problem.name}' has none")
     if spec.preferences == PRIVATE or spec.engine.remote:
@@ -143,7 +142,7 @@ def _must_fit(spec: Spec) -> None:
 
 
 def read(path: Path, settings: Sequence[str]) -> Draft:
-    """The draft of a spec file or of a run's folder, with `key=value` texts applied."""
+    """Read the draft of a spec file or of a run's folder, with `key=value` texts applied."""
     if path.is_dir():
         from fedpareto.record.store import RunFolder
 
@@ -155,7 +154,7 @@ def read(path: Path, settings: Sequence[str]) -> Draft:
 
 
 def run(audit: Audit, out: Path, jobs: Jobs, one_more: Callable[[], None], stop: Callable[[], bool]) -> dict[str, Any]:
-    """All attacks under all protections for all seeds; writes the record and the picture."""
+    """Run all attacks under all protections for all seeds; write the record and the picture."""
     unfit = {attack: why for attack in audit.attacks if (why := audit.fits(attack))}
     if len(unfit) == len(audit.attacks):
         raise UserError(f"no attack fits: {'; '.join(unfit.values())}")
@@ -173,17 +172,16 @@ def run(audit: Audit, out: Path, jobs: Jobs, one_more: Callable[[], None], stop:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found in one world."""
+    """The findings in one world."""
 
     found: Mapping[str, Found]
-    """By protection."""
+    """Findings by protection."""
     useful: float
     unfit: Mapping[str, str]
     """Attacks that turned out to have no meaning here, and why."""
 
 
 def _attacked(out: Path, world: Mapping[str, Any], stop: Callable[[], bool]) -> Answer:
-    """Trains one world and attacks it."""
     ready = World(Draft(world["draft"]).finish(), world["seed"], world["effort"])
     ready.play(stop)
     found: dict[str, Found] = {}
@@ -237,7 +235,6 @@ def _record(audit: Audit, answers: Sequence[Answer], unfit: Mapping[str, str]) -
 
 
 def _summary(values: Sequence[float]) -> dict[str, Any]:
-    """Mean and deviation over seeds."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     return {"mean": statistics.fmean(values), "deviation": deviation, "seeds": list(values)}
 

@@ -1,4 +1,4 @@
-"""What an attacker gets under each protection: a panel for each measure, with the level of guessing."""
+"""Success of an attacker under each protection: a panel for each measure, with the level of guessing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["audit_figure", "render"]
 
 PANELS_IN_A_ROW = 4
 PANEL = (2.5, 1.9)
-"""Inches."""
+"""Size of a panel in inches."""
 
 
 @styled
 def audit_figure(record: Mapping[str, Any]) -> Figure:
-    """Bars are means over seeds with their deviation; the dashed line is guessing."""
+    """Draw bars: means over seeds with their deviation; the dashed line is guessing."""
     measures, protections = record["measures"], record["protections"]
     useful = {"name": f"what it costs: {record['usefulness']['name']}", "values": record["usefulness"]["values"]}
     panels = [*measures, useful]

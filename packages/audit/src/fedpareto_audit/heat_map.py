@@ -22,7 +22,7 @@ __all__ = ["heat_map", "render"]
 
 PANELS_IN_A_ROW = 3
 CELL = (0.47, 0.30)
-"""Inches."""
+"""Size of a cell in inches."""
 LEAST_HEIGHT = 1.7
 """Inches of all panels in a column: the scale beside them has room for its name."""
 LETTER = 0.08
@@ -44,7 +44,7 @@ def heat_map(
     maximise: bool,
     across: int = PANELS_IN_A_ROW,
 ) -> Figure:
-    """`values` `[panels, rows, columns]`; NaN is drawn as a failure, and as an empty cell where it was `refused`."""
+    """Draw `values` `[panels, rows, columns]`; NaN is a failure, or an empty cell where it was `refused`."""
     across = min(len(panels), across)
     down = math.ceil(len(panels) / across)
     names = 0.075 * max(len(short(name)) for name in rows)
@@ -110,7 +110,6 @@ def _readable_units(values: Array, measure: str) -> tuple[Array, str]:
 
 
 def _readable(face: ColorType) -> str:
-    """Black on light cells, white on dark ones."""
     red, green, blue = to_rgb(face)
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
 

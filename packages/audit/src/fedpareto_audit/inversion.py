@@ -44,18 +44,18 @@ MOST_SEARCHED = 4
 
 @dataclass(frozen=True)
 class Gradient:
-    """What the server gets of one step of some clients, and what it may know."""
+    """A step of some clients as the server sees it."""
 
     sent: Tensor
     """Minus the gradients of the model's first c parameters, `[n, c]`."""
     models: Tensor
-    """Where they began, with what the clients keep, `[n, d]`."""
+    """Models with which the clients began, with what they keep, `[n, d]`."""
     true: Table
     """The rows behind them, `[n, b, ...]`."""
 
 
 def reconstruct(world: World, summed: bool) -> Found:
-    """Of each batch size the share of features and rows that are recovered, or of images their likeness."""
+    """Measure by batch size the share of features and rows that are recovered, or of images their likeness."""
     problem, name = supervised(world), inputs_of(world)
     found: Found = {}
     for rows in world.effort.batches:
@@ -81,7 +81,7 @@ def inputs_of(world: World) -> str:
 
 
 def _gradient(world: World, rows: int) -> Gradient:
-    """One step of each victim on so many of its rows."""
+    """Return one step of each victim on so many of its rows."""
     spec = world.spec
     learner: Any = spec.learner
     known = field_names(learner)
@@ -111,7 +111,7 @@ def _gradient(world: World, rows: int) -> Gradient:
 
 
 def _few_rows(world: World, rows: int) -> Rows:
-    """So many different rows of each client, who may have fewer: then some are there twice."""
+    """Choose so many different rows of each client, who may have fewer: then some are there twice."""
     train = world.real.splits["train"]
     tables = []
     for client, count in enumerate(train.counts.tolist()):
@@ -122,7 +122,9 @@ def _few_rows(world: World, rows: int) -> Rows:
 
 
 def _begun(engine: LocalEngine, tasks: list[Tasks]) -> Tensor:
-    """The whole models with which clients begin, `[n, d]`: new clients keep nothing that the server does not know."""
+    """Return the whole models with which clients begin, `[n, d]`: new clients keep nothing that the server does not
+    know.
+    """
     return torch.cat([engine.models(0, Parcels(some.clients, some.shared, some.own)).rows for some in tasks])
 
 
@@ -133,7 +135,6 @@ def _only(seen: Gradient, victims: int) -> Gradient:
 
 
 def _summed(seen: Gradient) -> Gradient:
-    """The mean over all victims, with all their rows behind it."""
     rows = {name: column.flatten(0, 1).unsqueeze(0) for name, column in seen.true.items()}
     return Gradient(mean_of_rows(seen.sent)[None], seen.models[:1], rows)
 
@@ -142,7 +143,9 @@ def _summed(seen: Gradient) -> Gradient:
 
 
 def _first_layer(problem: SupervisedProblem, seen: Gradient, name: str) -> tuple[Tensor, Tensor] | None:
-    """The gradients of a linear layer on the inputs, `[n, in, out]` and `[n, out]`; None if the first is no such."""
+    """Return the gradients of a linear layer on the inputs, `[n, in, out]` and `[n, out]`; None if the first is no
+    such.
+    """
     layout = problem.layout
     inputs = seen.true[name][0, 0].numel()
     shapes, n = layout.shapes, len(seen.sent)
@@ -166,7 +169,7 @@ def _in_closed_form(world: World, seen: Gradient, name: str) -> Tensor:
 
 
 def _scale(world: World, seen: Gradient, name: str) -> tuple[float, float]:
-    """How a network scales what it reads: slope and intercept, from a gradient of the attacker's own row."""
+    """Estimate how a network scales its inputs: slope and intercept, from a gradient of the attacker's own row."""
     problem = supervised(world)
     own = {key: column[:1].unsqueeze(0).to(seen.sent.device) for key, column in world.own.population.items()}
     stored = own[name].to(seen.sent.dtype)
@@ -182,7 +185,6 @@ def _scale(world: World, seen: Gradient, name: str) -> tuple[float, float]:
 
 
 def _searched(world: World, seen: Gradient, name: str) -> Tensor:
-    """Rows whose gradient fits."""
     problem = supervised(world)
     low, high = _range(world, name)
     target = -seen.sent
@@ -211,7 +213,7 @@ def _searched(world: World, seen: Gradient, name: str) -> Tensor:
 def _gradients(
     problem: SupervisedProblem, models: Tensor, table: Table, name: str, rows: Tensor, weights: Tensor | None
 ) -> Tensor:
-    """Of the weighted losses of `rows` `[n, b, ...]`, the rest of which is in `table`: `[n, d]`."""
+    """Gradients `[n, d]` of the weighted losses of `rows` `[n, b, ...]`, the rest of which is in `table`."""
     flat = models.detach().requires_grad_()
     columns = {**table, name: rows * 1.0}  # A problem may scale it in place.
     batch = Batch(columns, models.new_ones(rows.shape[:2]))
@@ -225,13 +227,12 @@ def _gradients(
 
 
 def _range(world: World, name: str) -> tuple[float, float]:
-    """Of what the attacker holds."""
     column = world.own.population[name].float()
     return float(column.min()), float(column.max())
 
 
 def _measured(world: World, estimates: Tensor, true: Tensor, rows: int, name: str) -> Found:
-    """Estimates `[n, b, ...]` against the truth, and the same of the attacker's mean row."""
+    """Compare estimates `[n, b, ...]` and the attacker's mean row with the truth."""
     of = f"{rows} row{'s' * (rows > 1)}"
     column = world.own.population[name].float()
     middle = column.mean(0).expand_as(true[0]) if is_image(true) else column.median(0).values.expand_as(true[0])
@@ -253,5 +254,5 @@ def _measured(world: World, estimates: Tensor, true: Tensor, rows: int, name: st
 
 
 def is_image(rows: Tensor) -> bool:
-    """Whether rows `[n, b, ...]` have a height and a width."""
+    """Return True if rows `[n, b, ...]` have a height and a width."""
     return rows.dim() >= 4

@@ -63,7 +63,7 @@ def _least_squares(weight: Tensor, bias: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Search:
-    """How long and how smooth rows are searched whose gradient fits."""
+    """The length and smoothness of a search for rows whose gradient fits."""
 
     steps: int = 200
     lr: float = 0.1
@@ -119,7 +119,7 @@ def _variation(rows: Tensor) -> Tensor:
 
 
 def paired(found: Tensor, true: Tensor) -> Tensor:
-    """What was found `[k, ...]` in the order of the true rows `[b, ...]`, k ≥ b, each pair as near as possible."""
+    """Order what was found `[k, ...]` like the true rows `[b, ...]`, k ≥ b, each pair as near as possible."""
     from scipy.optimize import linear_sum_assignment
 
     distances = torch.cdist(true.flatten(1).double(), found.flatten(1).double()).square()
@@ -128,12 +128,12 @@ def paired(found: Tensor, true: Tensor) -> Tensor:
 
 
 def features_recovered(found: Tensor, true: Tensor, deviation: Tensor) -> Tensor:
-    """Of each row, the share of features that are within the tolerance, `[b]`."""
+    """Share `[b]` of each row's features that are within the tolerance."""
     near = (found - true).abs() <= TOLERANCE * deviation
     return near.flatten(1).double().mean(1)
 
 
 def peak_signal_to_noise(found: Tensor, true: Tensor, width: float) -> Tensor:
-    """Of each image, in decibels, `[b]`: 10 log₁₀ of the squared range over the mean squared error, at most EXACT."""
+    """Decibels `[b]` of each image: 10 log₁₀ of the squared range over the mean squared error, at most EXACT."""
     squared = (found - true).double().square().flatten(1).mean(1) / width**2
     return -10 * torch.log10(squared.clamp_min(10 ** (-EXACT / 10)))

@@ -44,7 +44,7 @@ the first objective.
 OWN_UTILITY = Objective("value under the own preference", maximise=True)
 FILE, PICTURE = "matrix.json", "matrix.png"
 NAMES = {"algorithm": "name", **WORDS}
-"""By axis, the parameter that names an entry."""
+"""Parameter that names an entry, by axis."""
 DIVERGED = "training diverged: not every honest client's objectives are finite numbers"
 NEVER = 10**9
 """Rounds between two evaluations, so that only the final models are measured."""
@@ -52,18 +52,18 @@ NEVER = 10**9
 Say = Callable[[str], None]
 Entry = str | dict[str, Any]
 Cell = tuple[int, int, int]
-"""The positions of its entries on the three axes."""
+"""Positions of a cell's entries on the three axes."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """What a spec file with a section `matrix` asks for."""
+    """The section `matrix` of a spec file."""
 
     base: Draft
     """The rest of the file, which all cells share, and the lines of the axes."""
     axes: Mapping[str, tuple[Entry, ...]]
     own: bool = False
-    """Whether a cell's value is what clients have under their own preference, not the first objective."""
+    """True if a cell's value is the utility under the clients' own preferences, not the first objective."""
 
     @classmethod
     def read(cls, path: Path, settings: Sequence[str] = ()) -> Matrix:
@@ -119,13 +119,12 @@ class Matrix:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """How many algorithms, attacks and defences."""
         algorithms, attacks, defences = (len(self.axes[axis]) for axis in AXES)
         return algorithms, attacks, defences
 
     @property
     def cells(self) -> list[Cell]:
-        """All of them, one defence after the other."""
+        """List the cells, one defence after the other."""
         rows, columns, panels = self.shape
         return [(row, column, panel) for panel in range(panels) for row in range(rows) for column in range(columns)]
 
@@ -139,7 +138,6 @@ class Matrix:
         ]
 
     def entries(self, cell: Cell) -> tuple[Entry, Entry, Entry]:
-        """The entries of a cell."""
         algorithm, attack, defence = (self.axes[axis][place] for axis, place in zip(AXES, cell, strict=True))
         return algorithm, attack, defence
 
@@ -148,11 +146,10 @@ class Matrix:
         return json.dumps(self.entries(cell), sort_keys=True)
 
     def draft(self, cell: Cell) -> Draft:
-        """Of a cell's run."""
         return self._assembled(*self.entries(cell))
 
     def spec(self, cell: Cell) -> Spec | str:
-        """Of a cell; or why there is none: the defence does not fit the algorithm."""
+        """Return the spec of a cell; or the reason why there is none: the defence does not fit the algorithm."""
         algorithm, attack, _ = self.entries(cell)
         self._assembled(algorithm, attack, "none").finish()
         try:
@@ -171,17 +168,16 @@ class Matrix:
 
     @cached_property
     def calm(self) -> Spec:
-        """A cell without attack and defence."""
+        """The spec of a cell without attack and defence."""
         return self._assembled(self.axes["algorithm"][0], "none", "none").finish()
 
     @property
     def objective(self) -> Objective:
-        """What is measured."""
         return OWN_UTILITY if self.own else self.calm.problem.objectives[0]
 
     @cached_property
     def judged(self) -> list[list[int]]:
-        """Of each seed, the clients that attack in no cell."""
+        """Clients that attack in no cell, by seed."""
         attacks = [build(Attack, _parameters(entry, "attack"), "attack") for entry in self.axes["attack"]]
         everyone = range(self.calm.clients)
         found = []
@@ -197,7 +193,7 @@ class Matrix:
 
 
 def run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
-    """Runs what the folder does not hold yet, keeps every finished cell there, and draws the heat map."""
+    """Run what the folder does not hold yet, keep every finished cell there, and draw the heat map."""
     matrix.must_begin()
     with held(out, stop) as asked:
         return _run(matrix, out, jobs, say, asked)
@@ -236,7 +232,6 @@ def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], boo
 
 
 def _counts(store: _Store, work: int) -> str:
-    """How many cells there are of each kind."""
     cells = store.matrix.cells
     unfit = sum("refused" in store.found.get(store.matrix.key(cell), {}) for cell in cells)
     done = len(cells) - work - unfit
@@ -245,12 +240,10 @@ def _counts(store: _Store, work: int) -> str:
 
 
 def _measure(out: Path, values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
-    """Runs one cell; no file is kept of it."""
     return _measured_by(_first_objective, values, stop)
 
 
 def _measure_own(out: Path, values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
-    """The same, with what clients have under their own preference."""
     return _measured_by(_own_utility, values, stop)
 
 
@@ -298,12 +291,11 @@ class _Store(Ledger):
             raise UserError(f"{self.path} was made with {different}; name another --out")
 
     def keep(self, cell: Cell, found: Mapping[str, Any]) -> None:
-        """Adds a finished cell."""
         key = self.matrix.key(cell)
         self.found[key] = {"key": key, **found}
 
     def record(self) -> dict[str, Any]:
-        """The whole record: axes, and the cells with their positions and values."""
+        """Return the whole record: axes, and the cells with their positions and values."""
         matrix, goal = self.matrix, self.matrix.objective
         keys = {matrix.key(cell): cell for cell in matrix.cells}
         cells = [
@@ -320,7 +312,7 @@ class _Store(Ledger):
         }
 
     def _worth(self, cell: Mapping[str, Any]) -> dict[str, Any]:
-        """The mean over the compared clients and seeds, and that of the worst client; None where one has no value."""
+        """Average a cell over clients and seeds, and find the worst client; None where one has no value."""
         if "clients" not in cell:
             return {}
         pairs = zip(cell["clients"], self.matrix.judged, strict=True)
@@ -370,7 +362,7 @@ def _draw(record: Mapping[str, Any], out: Path) -> None:
 
 
 def _entries(value: Any, axis: str, path: Path) -> tuple[Entry, ...]:
-    """The entries of an axis: names, or groups of parameters that begin with one."""
+    """Read the entries of an axis: names, or groups of parameters that begin with one."""
     if value is None:
         return (NAMED_SECTIONS.get(axis, "none"),)
     entries = value if isinstance(value, list) else [value]
@@ -397,19 +389,19 @@ def _in_words(entry: Mapping[str, Any], name: str) -> str:
 
 
 def _quick(draft: Draft) -> Draft:
-    """What a cell omits by default: intermediate evaluations, and measuring how to stack clients."""
+    """Leave intermediate evaluations out of a cell, and measuring how to stack clients."""
     draft = draft.with_engine(ONE_TO_A_CORE)
     return Draft({"evaluate_every": NEVER, **draft.values}, draft.where)
 
 
 def _measured(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell without what follows from its clients' values: other clients may be compared now."""
+    """Return a cell without what follows from its clients' values: other clients may be compared now."""
     derived = ("value", "worst", "opens", "failed") if "clients" in cell else ()
     return {key: value for key, value in cell.items() if key not in derived}
 
 
 def _plain(values: Any) -> Any:
-    """As JSON gives it back."""
+    """Return values as JSON gives them back."""
     return json.loads(json.dumps(values, default=str))
 
 
@@ -441,5 +433,5 @@ def _own_utility(result: Result, run: int) -> np.ndarray:
 
 
 def _finite(values: np.ndarray) -> list[float | None]:
-    """As a file keeps them; None where one is not finite."""
+    """Round values for a file; None where one is not finite."""
     return [round(value, 6) if math.isfinite(value) else None for value in values.tolist()]

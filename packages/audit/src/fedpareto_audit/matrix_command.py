@@ -61,7 +61,7 @@ def matrix(
 
 
 def _opened(record: Mapping[str, Any]) -> list[str]:
-    """How often backdoors open, a line for each algorithm behind each defence."""
+    """Tell how often backdoors open, a line for each algorithm behind each defence."""
     labels = record["labels"]
     return [
         "{}, {}, defence {}: the trigger works on {:.0%} of honest clients' rows".format(
@@ -73,7 +73,6 @@ def _opened(record: Mapping[str, Any]) -> list[str]:
 
 
 def _print(record: Mapping[str, Any]) -> None:
-    """A table for each defence."""
     import numpy as np
     from rich.table import Table
 

@@ -40,7 +40,6 @@ def chosen_offset(losses: Tensor, inside: Tensor) -> float:
 
 
 def _found_by(losses: Tensor, inside: Tensor, offset: float) -> float:
-    """The mean area under the curve."""
     areas = []
     for target in range(len(losses)):
         others = torch.arange(len(losses)) != target
@@ -53,7 +52,7 @@ def _found_by(losses: Tensor, inside: Tensor, offset: float) -> float:
 
 
 def area_under_curve(members: Tensor, strangers: Tensor) -> float:
-    """How likely a member has a higher score than a stranger; a tie is half."""
+    """Return how likely a member has a higher score than a stranger; a tie is half."""
     ordered = strangers.sort().values
     below = torch.searchsorted(ordered, members, right=False)
     not_above = torch.searchsorted(ordered, members, right=True)

@@ -1,4 +1,4 @@
-"""What updates or reported objectives say about a client's preference: a regression on shadow trainings.
+"""Inference of a client's preference from updates or reported objectives: a regression on shadow trainings.
 
 The attacker has trained shadow clients of its own under preferences that it chose, and sees what a victim sent. Kernel
 ridge regression leads from one to the other; which kernel and how much ridge is decided on the shadows alone, each
@@ -15,25 +15,25 @@ import torch
 from torch import Tensor
 
 RIDGES = tuple(10.0**power for power in range(-5, 4))
-"""As multiples of the mean of a kernel's diagonal."""
+"""Ridges as multiples of the mean of a kernel's diagonal."""
 WIDTHS = (0.5, 1.0, 2.0)
-"""Of the Gaussian kernel, as multiples of the median distance between two shadows."""
+"""Widths of the Gaussian kernel, as multiples of the median distance between two shadows."""
 SUMS = 256
 """Sums of shadows that an attacker makes who sees only sums."""
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """What the attacker believes."""
+    """The estimates of an attacker."""
 
     estimates: Tensor
     """`[v, m]`, on the simplex."""
     expected: float
-    """Its mean error on its own shadows."""
+    """Mean error on the attacker's own shadows."""
     how: str
-    """The regression that it chose."""
+    """Description of the regression that was chosen."""
     left_out: Tensor
-    """Its estimates of its own shadows, each from all the others, `[s, m]`."""
+    """Estimates of the attacker's own shadows, each from all the others, `[s, m]`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def infer(shadows: Tensor, preferences: Tensor, seen: Tensor) -> Inferred:
 
 
 def infer_by_parts(shadows: Tensor, preferences: Tensor, seen: Tensor, parts: Sequence[slice]) -> Inferred:
-    """The same where features come in parts, such as layers: an estimate from each, and one from all estimates.
+    """Infer from features in parts, such as layers: an estimate from each, and one from all estimates.
 
     How much each part is worth, the second regression learns from estimates of shadows that had no part in them.
     """
@@ -89,7 +89,7 @@ def infer_from_sum(
     clients: int,
     stream: np.random.Generator,
 ) -> Inferred:
-    """The same of an attacker that sees only the mean `[f]` over some clients: one estimate for all, `[1, m]`.
+    """Infer from the mean `[f]` over some clients: one estimate for all, `[1, m]`.
 
     It averages its own shadows by as many, and estimates the mean preference: of a single client it knows no more.
     """
@@ -114,7 +114,7 @@ def on_simplex(rows: Tensor) -> Tensor:
 
 
 def _kernels(shadows: Tensor, seen: Tensor) -> Iterator[_Kernel]:
-    """Of updates as they are, of their directions, and with every entry by its own deviation."""
+    """Yield kernels of updates as they are, of their directions, and with every entry by its own deviation."""
     centre = shadows.mean(0)
     shadows, seen = shadows - centre, seen - centre
     deviation = shadows.std(0)

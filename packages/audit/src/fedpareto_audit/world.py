@@ -33,19 +33,20 @@ Table = dict[str, Tensor]
 """Rows by column, `[rows, ...]`."""
 
 SHARES = {"shadow": 0.45, "population": 0.15, "strangers": 0.4}
-"""Of the rows that no client trains on: the attacker's to train shadows on, its own to measure them on, and those by
-which the audit measures the attacker."""
+"""Shares of the rows that no client trains on: the attacker's to train shadows on, its own to measure them on, and
+those by which the audit measures the attacker.
+"""
 FEWEST_ROWS = 40
 """Held-out rows below which nothing can be said."""
 MOST_OF_A_TABLE = 2 / 3
 """Share of its rows that the attacker trains one shadow on at most: with all of them, shadows would be alike."""
 APART = 1_000_003
-"""Between the seeds of a federation and those of the attacker's own."""
+"""Distance between the seeds of a federation and those of the attacker's own."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much an attacker computes."""
+    """The effort of an attacker."""
 
     shadows: int = 32
     """Shadow clients for each message that differs."""
@@ -58,12 +59,12 @@ class Effort:
     batches: tuple[int, ...] = (1, 8)
     """Rows in the gradient from which rows are reconstructed."""
     steps: int = 200
-    """Of an optimisation for rows."""
+    """Steps of an optimisation for rows."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """What the attacker holds, and the strangers."""
+    """The attacker's rows, and the strangers."""
 
     shadow: Table
     population: Table
@@ -71,7 +72,7 @@ class Own:
 
     @classmethod
     def of(cls, federation: Federation) -> Own:
-        """From what a federation's clients hold out."""
+        """Split the rows that a federation's clients hold out."""
         table = _held_out_rows(federation)
         count = len(next(iter(table.values()))) if table else 0
         if count < FEWEST_ROWS:
@@ -100,7 +101,7 @@ def _rows(table: Any, index: np.ndarray) -> Table:
 
 @dataclass(frozen=True)
 class Answers:
-    """What shadows were asked, replied and reported in the last training."""
+    """Tasks, replies and reports of the shadows in the last training."""
 
     tasks: Tasks
     replies: Replies
@@ -118,26 +119,26 @@ class World:
     own: Own = field(init=False)
     real: Federation = field(init=False)
     engine: LocalEngine = field(init=False)
-    """Of the real federation, which is the first, and of the references."""
+    """Engine of the real federation, which is the first, and of the references."""
     shadow_engine: LocalEngine | None = None
     states: list[State] = field(default_factory=list)
     keeps: bool = False
-    """Whether clients keep something from round to round."""
+    """True if clients keep something from round to round."""
     is_same: bool = True
-    """Whether all clients get the same message, so that all have the same shadows."""
+    """True if all clients get the same message, so that all have the same shadows."""
     twins: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The clients that have shadows of their own, or one who stands for all."""
     tasks: list[Tasks] = field(default_factory=list)
-    """Of the last training of the real federation."""
+    """Tasks of the last training of the real federation."""
     _answers: Answers | None = None
     replies: list[Replies] = field(default_factory=list)
-    """To it, of the real federation and of each reference."""
+    """Replies to them, of the real federation and of each reference."""
     reported: Tensor = field(default_factory=lambda: torch.empty(0))
-    """What the real clients say of the models that they trained then, `[n, parts, m]`."""
+    """Objectives that the real clients report of the models that they trained then, `[n, parts, m]`."""
     inside: list[np.ndarray] = field(default_factory=list)
     """The attacker's own rows that each reference was trained on, as booleans."""
     shadow_inside: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=bool))
-    """The same of each shadow that differs, `[s, rows]`."""
+    """Rows that each different shadow was trained on, `[s, rows]`, as booleans."""
 
     def __post_init__(self) -> None:
         self.real = self.spec.federation(self.seed)
@@ -213,7 +214,6 @@ class World:
         self.shadow_engine = self._engine([shadows], [setting])
 
     def _for_shadows(self, tasks: Sequence[Tasks]) -> Tasks:
-        """What the twins get."""
         n, count = self.effort.shadows * len(self.twins), self.effort.shadows
         first = tasks[0]
         if self.is_same:
@@ -236,7 +236,7 @@ class World:
     # -- the rounds ------------------------------------------------------------------------------------------------
 
     def play(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """All rounds of all federations, until `stop` says so; of the last training everything is kept."""
+        """Play all rounds of all federations, until `stop` says so; keep everything of the last training."""
         algorithm, nobody = self.spec.algorithm, Parcels(np.empty(0))
         with self.engine.threads():
             while (before := self.states[0].round) < self.spec.rounds:
@@ -266,7 +266,7 @@ class World:
             raise UserError("training diverged: too few valid replies are left in the last round to attack")
 
     def _shadow(self, tasks: Sequence[Tasks], is_watched: bool) -> None:
-        """The shadows do what their twins do."""
+        """Let the shadows do what their twins do."""
         if self.shadow_engine is None:
             self._begin_shadows(tasks)
         assert self.shadow_engine is not None, "made just now"
@@ -279,7 +279,6 @@ class World:
 
     @property
     def shadow(self) -> Answers:
-        """The shadows' last training."""
         assert self._answers is not None, "the rounds are over"
         return self._answers
 
@@ -297,16 +296,16 @@ class World:
         return np.flatnonzero(replied // count == twin)
 
     def numbers(self, shadows: np.ndarray) -> np.ndarray:
-        """Which of the shadows of a twin these rows of replies are: their rows and preferences are alike for all."""
+        """Return which shadows of a twin these rows of replies are: their rows and preferences are alike for all."""
         return np.asarray(self.shadow.replies.clients[shadows] % self.effort.shadows)
 
     def shadow_preferences(self, shadows: np.ndarray) -> Tensor:
-        """Of these rows of the shadows' replies, `[s, m]`."""
+        """Preferences of these rows of the shadows' replies, `[s, m]`."""
         assert self.shadow_engine is not None, "the rounds are over"
         return torch.as_tensor(self.shadow_engine.federations[0].preferences[self.numbers(shadows)])
 
     def preferences(self) -> Tensor:
-        """Of the victims, `[v, m]`."""
+        """Preferences of the victims, `[v, m]`."""
         return torch.as_tensor(self.real.preferences[self.replies[0].clients[self.victims]])
 
     def rows_of(self, victim: int) -> Table:
@@ -325,11 +324,11 @@ class World:
         return _rows(self.own.strangers, stream.permutation(count)[: self.effort.rows])
 
     def final_models(self, run: int) -> Tensor:
-        """What the clients of a federation use at the end, `[n, d]`."""
+        """Final models of the clients of a federation, `[n, d]`."""
         return self.engine.models(run, self.spec.algorithm.solutions(self.states[run])).rows
 
     def shadow_models(self) -> Tensor:
-        """What the shadows would use after the last training, `[s, d]`, with what they keep for themselves."""
+        """Models of the shadows after the last training, `[s, d]`, with what they keep for themselves."""
         assert self.shadow_engine is not None, "the rounds are over"
         asked = self.shadow.tasks.only(self.shadow.replies.clients)
         message = {**asked.stacked(), **self.shadow.replies.tensors}
@@ -343,12 +342,11 @@ class World:
 
 
 def _alike(tasks: Tasks, clients: np.ndarray, shared: Message, own: Message, begun: Message) -> Tasks:
-    """Tasks of the same step for others."""
     return Tasks(clients, shared, own, round=tasks.round, step=tasks.step, lane=tasks.lane, begun=begun)
 
 
 def _reported(outcome: Outcome) -> Tensor:
-    """What those who replied say of the models that they trained, `[n, parts, m]`; 0 if they say nothing."""
+    """Objectives that clients report of the models that they trained, `[n, parts, m]`; 0 if they report none."""
     trained = outcome.evaluations.trained
     if not len(trained):
         return torch.zeros(len(outcome.replies), 1, 1)
@@ -367,7 +365,7 @@ def updates_in(tasks: Sequence[Tasks], replies: Replies) -> Tensor:
 
 
 def parts_in(replies: Replies, layout: Layout) -> list[slice]:
-    """Where the tensors of a model lie in `updates_in`, and what else there is."""
+    """Places of a model's tensors, and of everything else, in `updates_in`."""
     found, start = [], 0
     for name, tensor in sorted(replies.tensors.items()):
         if name == "size":

@@ -1,4 +1,4 @@
-"""Which runs a sweep has: any list of specs, each of which may hold a grid."""
+"""The runs of a sweep: any list of specs, each of which may hold a grid."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fedpareto.spec.spec import NAMED_SECTIONS, SWEEP, Spec
 
 SEEDS, SPEC = "seeds", "spec"
 MOST = 10_000
-"""Runs of a sweep; more are a slip of the hand."""
+"""Most runs of a sweep; more are a slip of the hand."""
 LONGEST_NAME = 100
-"""Characters of a run's folder."""
+"""Longest name of a run's folder."""
 
 Source = str | Path | Mapping[str, Any]
 """A spec: the path of a YAML file, or what such a file holds."""
@@ -32,12 +32,12 @@ class Planned:
     """One run of a sweep."""
 
     name: str
-    """Also its folder."""
+    """Name of the run and of its folder."""
     spec: Spec
     values: dict[str, Any]
     """The spec as plain values: see Draft."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What tells it from the others: the values of the grid by their keys, and the file where there are several."""
+    """Settings that differ between runs: the values of the grid by their keys, and the file where there are several."""
 
 
 def plan(sources: Sequence[Source], settings: Sequence[str] = ()) -> list[Planned]:
@@ -84,11 +84,10 @@ class _Points:
 
     @property
     def varied(self) -> list[str]:
-        """The keys with more than one value."""
         return [key for key, values in self.axes.items() if len(values) > 1]
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Draft]]:
-        """What each changes, and its draft."""
+        """Yield the changes and the draft of each point."""
         # An algorithm before its parameters, which belong to no other.
         order = sorted(self.axes, key=lambda key: key not in NAMED_SECTIONS)
         for values in itertools.product(*self.axes.values()):
@@ -120,7 +119,6 @@ def _place(draft: Draft, key: str) -> str:
 
 
 def _axis(draft: Draft, key: Any, values: Any) -> list[Any]:
-    """The values of one parameter."""
     if not isinstance(key, str):
         raise UserError(f"{draft.where.get((SWEEP,), SWEEP)}: {key!r} is no parameter; write one such as lr")
     found = list(values) if isinstance(values, list | tuple) else [values]
@@ -145,7 +143,7 @@ def _stacked(runs: Sequence[Planned]) -> list[Planned]:
 
 
 def _are_independent(spec: Spec) -> bool:
-    """Whether a seed's result is the same whichever others are beside it."""
+    """Return True if a seed's result is the same whichever others are beside it."""
     return spec.engine.in_process and spec.preferences != SWEEP and spec.privacy.kind == "none"
 
 
@@ -161,7 +159,7 @@ def _together(runs: Sequence[Planned]) -> Planned:
 
 
 def _name(settings: Mapping[str, Any], varied: Sequence[str], stem: str) -> str:
-    """What tells a run apart, as the name of a folder."""
+    """Name a run's folder by what tells it apart."""
     ends = Counter(key.rpartition(".")[2] for key in varied)
     parts = [str(settings[SPEC])] if SPEC in settings else []
     for key in varied:
@@ -171,7 +169,7 @@ def _name(settings: Mapping[str, Any], varied: Sequence[str], stem: str) -> str:
 
 
 def _named_apart(runs: Sequence[Planned]) -> list[Planned]:
-    """With numbers where names are the same; some file systems ignore case."""
+    """Number equal names; some file systems ignore case."""
     used: set[str] = set()
     found = []
     for run in runs:

@@ -26,19 +26,19 @@ Work = TypeVar("Work")
 Answer = TypeVar("Answer")
 Kept = TypeVar("Kept", bound="Done")
 Stop = Callable[[], bool]
-"""Whether the user wants to stop."""
+"""Returns True if the user wants to stop."""
 
 KILLED = "its process was killed, perhaps for lack of memory"
 PATIENCE = 0.2
 """Seconds between two checks whether the user wants to stop."""
 ONE_TO_A_CORE = {"threads": 1, "chunk": 1024}
-"""Of an engine among others: one thread, and stacks as large as memory allows. Nothing is measured, so every piece is
-the same whenever it is done.
+"""Options of an engine among others: one thread, and stacks as large as memory allows. Nothing is measured, so every
+piece is the same whenever it is done.
 """
 
 
 def nothing(item: Any) -> str:
-    """For pieces that keep no files."""
+    """Return no file, for pieces that keep none."""
     return ""
 
 
@@ -47,16 +47,15 @@ class Pieces(Generic[Work, Answer]):
     """Independent pieces of work."""
 
     do: Callable[[Path, Work, Stop], Answer]
-    """Does one in a folder; calls its last argument after every round to see whether to stop, and raises Stopped
-    then.
+    """Function that does a piece in a folder; it calls its last argument after every round, and raises Stopped to stop.
     """
     work: Sequence[Work]
     out: Path = Path()
-    """The folder."""
+    """Folder of all pieces."""
     own: Callable[[Work], str] = nothing
     """The file or folder in it that belongs to one piece: all that it reads and writes."""
     lost: Callable[[str], Answer] | None = None
-    """The answer for a piece whose process was killed, of the reason; without it, that ends everything."""
+    """Makes the answer for a piece whose process was killed from the reason; without it, a kill ends everything."""
 
 
 class Elsewhere(Protocol):
@@ -67,7 +66,7 @@ class Elsewhere(Protocol):
 
 
 Jobs = int | Elsewhere
-"""How many pieces at a time, or where."""
+"""Number of pieces at a time, or the machines that do them."""
 
 
 def on_ray(address: str = "", gpus: float = 0) -> Elsewhere:
@@ -133,16 +132,14 @@ class Done(Protocol):
     """A result that can be kept."""
 
     @property
-    def name(self) -> str:
-        """Of the piece."""
+    def name(self) -> str: ...
 
     @property
-    def seconds(self) -> float:
-        """That it took."""
+    def seconds(self) -> float: ...
 
     @property
     def is_new(self) -> bool:
-        """Whether it was done now, and not only read."""
+        """False if the result was only read."""
 
 
 def announced(pieces: Pieces[Work, Kept], jobs: Jobs, say: Callable[[str], None], stop: Stop) -> list[Kept]:
@@ -189,7 +186,7 @@ def _begin(asked: Event) -> None:
 
 
 def _end_with_the_parent() -> None:
-    """A worker that waits for work would wait for ever if the parent was killed; one that is busy ends its round."""
+    """End this worker if its parent was killed, after the round it is in: it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker has one"
     parent.join()
@@ -198,7 +195,7 @@ def _end_with_the_parent() -> None:
 
 
 def _is_to_stop() -> bool:
-    """Also if the parent was killed: no process would read the result."""
+    """Return True if the user, or the parent's death, wants a stop: no process would read the result."""
     parent = multiprocessing.parent_process()
     return _asked.is_set() or (parent is not None and not parent.is_alive())
 

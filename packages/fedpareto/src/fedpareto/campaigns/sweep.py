@@ -34,7 +34,7 @@ FILE, PAGE = "sweep.json", "comparison"
 
 
 def page_of_summary() -> Callable[[Any, Path], Path] | None:
-    """What writes the page of a campaign, if that package is installed."""
+    """Return the function that writes the page of a campaign, if that package is installed."""
     if not plugins.have("fedpareto.pages", "summary"):
         return None
     found: Callable[[Any, Path], Path] = plugins.need("fedpareto.pages", "summary", "the page")
@@ -47,25 +47,24 @@ class Ran:
 
     name: str
     settings: dict[str, Any]
-    """What tells it from the others."""
+    """Settings that differ between runs."""
     folder: Path
     status: str = "waiting"
     """"waiting", "finished", "failed", or "stopped" by a request for this run alone."""
     reason: str = ""
-    """Why it failed, or when it was stopped."""
+    """Reason of a failure, or round of a stop."""
 
     def to_plain(self) -> dict[str, Any]:
-        """For the record."""
         return {"name": self.name, "settings": self.settings, "status": self.status, "reason": self.reason}
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """What came of a sweep."""
+    """The result of a sweep."""
 
     folder: Path
     runs: tuple[Ran, ...]
-    """In the order of the list or the grid."""
+    """Runs in the order of the list or the grid."""
     summaries: tuple[Summary, ...] = field(default=(), repr=False)
     """The table of the finished runs; several where they cannot be compared, such as on different problems."""
     pages: tuple[Path, ...] = ()
@@ -73,7 +72,6 @@ class Campaign:
 
     @property
     def failed(self) -> list[Ran]:
-        """The runs that came to nothing."""
         return [run for run in self.runs if run.status == "failed"]
 
     @property
@@ -82,7 +80,6 @@ class Campaign:
         return [run for run in self.runs if run.status == "stopped"]
 
     def to_plain(self) -> dict[str, Any]:
-        """Everything, for other programs."""
         return {
             "folder": str(self.folder),
             "runs": [run.to_plain() for run in self.runs],
@@ -99,7 +96,9 @@ def run(
     stop: Stop,
     write_page: Callable[[Summary, Path], Path] | None = None,
 ) -> Campaign:
-    """Runs what the folder does not hold yet; then the tables of all finished runs, and their pages if one can."""
+    """Do the runs that the folder does not hold yet; then make the tables of all finished runs, and their pages if one
+    can.
+    """
     if not isinstance(jobs, int) and (others := other_engines(plan)):
         raise UserError(f"--jobs ray gives each run to one worker, but the engine {others[0]} has workers of its own")
     with held(out, stop) as asked:
@@ -129,17 +128,16 @@ def _lost(reason: str) -> tuple[str, str]:
 
 
 def other_engines(plan: Sequence[Planned]) -> list[str]:
-    """The engines that start processes of their own."""
+    """List the engines that start processes of their own."""
     return sorted({one.spec.engine.name for one in plan} - {NAMED_SECTIONS["engine"]})
 
 
 def on_gpu(plan: Sequence[Planned]) -> bool:
-    """Whether any run needs a GPU."""
     return any(one.spec.engine.device.startswith("cuda") for one in plan)
 
 
 def _do(out: Path, piece: tuple[str, dict[str, Any]], stop: Stop) -> tuple[str, str]:
-    """One run, or what is missing of it; what came of it, and why if it is not finished."""
+    """Do one run, or its rest; return its status, and the reason if it is not finished."""
     name, values = piece
     _wait_for(RunFolder(out / name), stop)
     try:
@@ -156,7 +154,7 @@ def _do(out: Path, piece: tuple[str, dict[str, Any]], stop: Stop) -> tuple[str, 
 
 
 def _wait_for(folder: RunFolder, stop: Stop) -> None:
-    """Until no process works on a run: a campaign that was killed may have left one, which ends after its round."""
+    """Wait until no process works on a run: a killed campaign may have left one, which ends after its round."""
     while folder.busy():
         if stop():
             raise Stopped("stopped before it began")
@@ -179,7 +177,7 @@ class Record(Ledger):
         self.write()
 
     def _must_be_ours(self, names: set[str]) -> None:
-        """Another list may have more runs or fewer, but none in common is a mistake."""
+        """Raise UserError if the record has no run of this list, which may have more runs than before, or fewer."""
         if not self.path.exists():
             return
         try:
@@ -199,7 +197,7 @@ class Record(Ledger):
 
 
 def _summed_up(campaign: Campaign, write_page: Callable[[Summary, Path], Path] | None) -> Campaign:
-    """With a table and a page for the finished runs that can be compared with each other."""
+    """Add a table and a page for the finished runs that can be compared with each other."""
     from fedpareto.report import campaign as report
 
     groups = list(_comparable(campaign))

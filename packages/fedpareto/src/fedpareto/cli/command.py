@@ -166,7 +166,8 @@ def main() -> None:
 
 
 def _of_a_file(problem: Exception) -> str:
-    """What a file system says to a name that it does not take, or to a file that it does not give; empty: none of it.
+    """Return the words of a file system for a name that it does not take, or a file that it does not give; else
+    nothing.
 
     Whoever opens a file says it better, but a path that the user gives passes through many hands.
     """

@@ -65,7 +65,7 @@ def print_json(value: Any) -> None:
 
 
 def picture_kind(picture: Path | None, example: str) -> str:
-    """Which format `--picture` names; empty if there is none."""
+    """Return the format that `--picture` names; empty if there is none."""
     kind = "" if picture is None else picture.suffix.lstrip(".").lower()
     if picture is not None and kind not in PICTURES:
         raise UserError(f"--picture {picture} is of no known kind; right is, say, {example}, or .pdf or .svg")

@@ -131,7 +131,6 @@ def list_(json: AsJson = False) -> None:
 
 
 def data_table(found: Sequence[Mapping[str, Any]], width: int | None) -> Table:
-    """The data sets in lines of at most `width` characters, or of any length."""
     from rich.table import Table
 
     is_roomy = width is None or width >= ROOMY
@@ -214,7 +213,6 @@ def check(names: Names = None, json: AsJson = False) -> None:
 
 
 def _judged(dataset: DataSet) -> tuple[str, str, bool]:
-    """A report on a set's content and counts, and whether both are right."""
     try:
         sizes = [len(content) for content in dataset.contents()]
         found = dataset.census()

@@ -56,7 +56,6 @@ def demo(
 
 
 def _show(folders: list[Path], out: Path, quiet: bool) -> None:
-    """The table, the fronts, who gains how much, and where the page and the pictures are."""
     from fedpareto.record import reading
     from fedpareto.report import client_figures, gains, terminal
 

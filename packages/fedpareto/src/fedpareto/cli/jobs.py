@@ -1,4 +1,4 @@
-"""How many pieces of a command run at a time, and where: `--jobs 4`, or `--jobs ray` on a cluster."""
+"""Number and place of the pieces of a command that run at a time: `--jobs 4`, or `--jobs ray` on a cluster."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Address = Annotated[
 
 
 def on_gpu(settings: Sequence[str]) -> bool:
-    """Whether `--set` puts every piece on a GPU."""
+    """Return True if `--set` puts every piece on a GPU."""
     return any(text.replace(" ", "").startswith(ON_A_GPU) for text in settings)
 
 
 def chosen(jobs: str | None, address: str | None, on_gpu: bool) -> Jobs:
-    """What the user asked for: one per core, but one on a GPU, which a single stack of clients uses better."""
+    """Return the user's choice: one job per core, but one on a GPU, which a single stack of clients uses better."""
     if jobs == RAY:
         from fedpareto.campaigns.parallel import on_ray
 

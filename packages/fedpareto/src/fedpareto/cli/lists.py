@@ -125,7 +125,7 @@ def problems(
 
 
 def _warn_of_broken() -> None:
-    """What other packages offer and cannot be used, on stderr."""
+    """Warn on stderr of what other packages offer and cannot be used."""
     from fedpareto.contract import registry
 
     for why in registry.broken():
@@ -133,7 +133,6 @@ def _warn_of_broken() -> None:
 
 
 def algorithm_table(found: Sequence[dict[str, Any]], width: int | None) -> Table:
-    """The algorithms in lines of at most `width` characters, or of any length."""
     from rich.table import Table
 
     if width is None or width >= ROOMY:
@@ -152,7 +151,6 @@ def algorithm_table(found: Sequence[dict[str, Any]], width: int | None) -> Table
 
 
 def problem_table(found: Sequence[dict[str, Any]], width: int | None) -> Table:
-    """The problems in lines of at most `width` characters, or of any length."""
     from rich.table import Table
 
     def goals(one: dict[str, Any]) -> str:
@@ -172,7 +170,6 @@ def problem_table(found: Sequence[dict[str, Any]], width: int | None) -> Table:
 
 
 def parameter_table(cls: type) -> Table:
-    """Every parameter with its default and its meaning."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -244,7 +241,6 @@ def _wrapped(names: Sequence[str], margin: str, width: int) -> list[str]:
 
 
 def taxonomy_plain(boxes: Mapping[Box, Sequence[str]], outside: Sequence[str]) -> dict[str, Any]:
-    """Return the boxes as plain values, for programs."""
     found = [
         {
             "number": box.number,

@@ -208,7 +208,7 @@ def show(
 
 
 def _left_alone(run: Path) -> str:
-    """How an unfinished run goes on that no process is working on; empty if one is."""
+    """Say how to continue an unfinished run that no process is working on; empty if one is."""
     # Not for a finished run: this needs torch, which takes longer to load than the run to show.
     from fedpareto.record.store import RunFolder
 
@@ -268,7 +268,7 @@ def compare(
 
 
 def _picture(records: list[Record], out: Path | None) -> dict[str, str]:
-    """Where the main figure is, if figures were drawn; matplotlib is not loaded for nothing."""
+    """Return the path of the main figure, if figures were drawn; matplotlib is not loaded for nothing."""
     if out is None:
         return {}
     from fedpareto.report.pictures import main_picture
@@ -277,7 +277,7 @@ def _picture(records: list[Record], out: Path | None) -> dict[str, str]:
 
 
 def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list[Record]:
-    """The runs, the first with a central reference if one is wanted, with outliers or without."""
+    """Read the runs, the first with a central reference if one is wanted, with outliers or without."""
     from fedpareto.record import reading
 
     records = [reading.load(run) for run in runs]

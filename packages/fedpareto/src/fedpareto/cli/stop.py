@@ -61,7 +61,7 @@ def _is_busy(folder: Path) -> bool:
 
 
 def _so_far(status: dict[str, Any]) -> str:
-    """What the run wrote last of itself, which may be some rounds ago."""
+    """Repeat what the run wrote last of itself, which may be some rounds ago."""
     name, rounds = status.get("status"), status.get("round")
     return f" ({name}, {rounds} rounds are safe)" if isinstance(name, str) and isinstance(rounds, int) else ""
 

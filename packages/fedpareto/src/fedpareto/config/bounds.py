@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 from fedpareto.config.errors import UserError
 
 LARGEST = 10**300
-"""Up to which a whole number can be shown as a float."""
+"""Largest whole number that is shown as a float."""
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,16 @@ class Bounds:
     least: float = -math.inf
     most: float = math.inf
     below: float = math.inf
-    """Itself excluded: a number is finite, unless it is in `besides`."""
+    """Upper end, itself excluded: a number is finite, unless it is in `besides`."""
     is_open: bool = False
-    """Whether `least` itself is excluded."""
+    """True if `least` itself is excluded."""
     what: str = ""
     """Noun for messages, such as "a share"."""
     besides: tuple[float, ...] = ()
     """Values that are allowed, too."""
 
     def holds(self, value: Any) -> bool:
-        """Whether a number is within the bounds; not-a-number never is."""
+        """Return True if a number is within the bounds; not-a-number never is."""
         above = self.least < value if self.is_open else self.least <= value
         return bool(value in self.besides or (above and value <= self.most and value < self.below))
 
@@ -62,7 +62,7 @@ Finite = Annotated[float, Above(-math.inf)]
 Positive = Annotated[float, Above(0)]
 NotNegative = Annotated[float, AtLeast(0)]
 Endless = Annotated[float, Above(0, besides=(math.inf,))]
-"""Infinity is no limit."""
+"""A positive number; infinity is no limit."""
 Share = Annotated[float, AtLeast(0, 1)]
 PositiveShare = Annotated[float, Above(0, 1)]
 OpenShare = Annotated[float, Above(0, below=1)]
@@ -72,7 +72,6 @@ Count = Annotated[int, AtLeast(1)]
 
 
 def number(value: Any) -> str:
-    """A number as a message shows it."""
     if isinstance(value, int) and abs(value) >= LARGEST:
         return "a number with so many digits"
     if float(value).is_integer() and abs(value) < 10**15:
@@ -114,7 +113,7 @@ class Bounded:
     """
 
     prefix: ClassVar[str] = ""
-    """How messages begin, such as "engine: "."""
+    """Beginning of messages, such as "engine: "."""
 
     def __post_init__(self) -> None:
         cls: Any = type(self)

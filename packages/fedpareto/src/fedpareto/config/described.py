@@ -13,7 +13,7 @@ TYPES = {float: "number", int: "whole number", bool: "yes or no", str: "text"}
 
 
 def algorithm(name: str, cls: Any) -> dict[str, Any]:
-    """What an algorithm does, and its place in the taxonomy."""
+    """Describe an algorithm and its place in the taxonomy."""
     labels = cls.taxonomy
     return {
         "name": name,
@@ -29,7 +29,7 @@ def algorithm(name: str, cls: Any) -> dict[str, Any]:
 
 
 def problem(name: str, cls: Any) -> dict[str, Any]:
-    """What a problem is, as it is without parameters."""
+    """Describe a problem with its usual parameters."""
     usual = cls()
     return {
         "name": name,
@@ -56,14 +56,14 @@ def parameters(cls: type) -> list[dict[str, Any]]:
 
 
 def fields(cls: Any) -> Iterator[tuple[str, Any, bool]]:
-    """Of each parameter its name, its default, and whether it has none."""
+    """Yield each parameter's name, its default, and whether it has none."""
     for field in dataclasses.fields(cls):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         yield field.name, default, default is dataclasses.MISSING
 
 
 def type_of(hint: Any) -> dict[str, Any]:
-    """What a parameter's value is, in a word, and its "choices" where there are only some."""
+    """Name the type of a parameter, with its "choices" if there are only some."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return {"type": "choice", "choices": list(arguments)}
@@ -75,7 +75,7 @@ def type_of(hint: Any) -> dict[str, Any]:
 
 
 def summary(cls: type) -> str:
-    """What a class is: the first line of its documentation, or as many as its first sentence takes."""
+    """Return the first line of a class's documentation, or as many as its first sentence takes."""
     first, *others = [line.strip() for line in (cls.__doc__ or "").strip().partition("\n\n")[0].splitlines()]
     while others and not first.endswith("."):
         first += f" {others.pop(0)}"

@@ -59,7 +59,7 @@ SYNONYMS = {"learning-rate": "lr", "learningrate": "lr", "step-size": "lr"}
 
 
 def _closest(name: str, names: Sequence[str]) -> str | None:
-    """The same name in another spelling, else the first that begins with it, else the most similar one."""
+    """Return the same name in another spelling, else the first that begins with it, else the most similar one."""
     spelled, known = _spelling(name), {_spelling(one): one for one in reversed(names)}
     spelled = SYNONYMS.get(spelled, spelled)
     if spelled in known:
@@ -85,7 +85,7 @@ class DamagedFile(UserError):
 
 
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, EOFError, MemoryError)
-"""What values of wrong types, lengths and sizes make Python, numpy and torch raise; too deep a nesting is a
+"""Exceptions that values of wrong types, lengths and sizes make Python, numpy and torch raise; too deep a nesting is a
 RuntimeError.
 """
 LONGEST_REASON = 200
@@ -113,7 +113,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def in_words(problem: BaseException) -> str:
-    """What is wrong with a content, from the exception that it caused, in one line."""
+    """Say in one line what is wrong with a content, from the exception that it caused."""
     said = " ".join(str(problem).split())[:LONGEST_REASON]
     if isinstance(problem, RecursionError):
         return "it is nested too deeply"
@@ -127,7 +127,7 @@ def in_words(problem: BaseException) -> str:
 
 
 class QuorumLost(UserError):
-    """Too few valid replies came back in a round to go on: of which run, and for each client why."""
+    """Too few valid replies came back in a round to go on; it names the run, and the reason for each client."""
 
     def __init__(self, message: str, failures: Sequence[Any] = (), run: int = 0) -> None:
         super().__init__(message)

@@ -35,22 +35,22 @@ ARCHIVE_DAMAGE = (
     *(SyntaxError, SystemError, tokenize.TokenError),
     *DAMAGE,
 )
-"""What a damaged archive or array makes Python and numpy raise: parts may be packed by zlib, bz2 (OSError) or lzma, and
-the header of an array is Python's syntax.
+"""Exceptions that a damaged archive or array makes Python and numpy raise: parts may be packed by zlib, bz2 (OSError)
+or lzma, and the header of an array is Python's syntax.
 """
 PART = ".part"
 """Suffix of a file being written; a killed process may leave one behind."""
 WINDOWS = sys.platform == "win32"
 NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
-"""What a file system without locks answers, as some clusters' do."""
+"""Errors of a file system without locks, as some clusters have."""
 HELD = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-"""What a system answers if another process holds a lock: Linux and macOS the first, Windows the others."""
+"""Errors if another process holds a lock: Linux and macOS raise the first, Windows the others."""
 PAUSE = 0.02
 """Seconds between two attempts."""
 LOOKS = 5
 """Attempts after which a lock counts as held: a mere check releases it at once."""
 MOST_DIGITS = 300
-"""Of a whole number in a file: with more, it is no float."""
+"""Most digits of a whole number in a file: with more, it is no float."""
 HALF_A_LETTER = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 """In JSON, a letter in two halves; one of them alone cannot be written to any file."""
 READS = 50
@@ -61,7 +61,7 @@ READS = 50
 
 
 def read_bytes(path: Path, what: str = "", most: int = limits.FILE) -> bytes:
-    """All of a file, or a UserError. A pipe or a device, which might never end, is refused, and so is a large file."""
+    """Read a file, or raise UserError: also for a pipe or a device, which might never end, and for a large file."""
     with explained(f"{what}{path} cannot be read"):
         must_be_ordinary(path)
         limits.must_fit(path.stat().st_size, most, f"{what}{path}")
@@ -77,17 +77,14 @@ def must_be_ordinary(path: Path) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds, or a UserError."""
     return parse_json(read_bytes(path, most=limits.JSON), str(path))
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, or a UserError."""
     return parse_object(read_bytes(path, most=limits.JSON), str(path))
 
 
 def parse_object(content: bytes | str, where: str) -> dict[str, Any]:
-    """The object that a JSON text means."""
     found = parse_json(content, where)
     if not isinstance(found, dict):
         raise DamagedFile(f"{where} is damaged: it holds no object")
@@ -95,7 +92,7 @@ def parse_object(content: bytes | str, where: str) -> dict[str, Any]:
 
 
 def parse_json(content: bytes | str, where: str) -> Any:
-    """What a JSON text means; `where` is named if it is damaged. No number in it is too large for a float."""
+    """Parse a JSON text; `where` is named if it is damaged. No number in it is too large for a float."""
     try:
         found = json.loads(content, parse_int=_whole_number)
         if HALF_A_LETTER.search(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")):
@@ -269,7 +266,7 @@ class Lock:
         self._file: IO[bytes] | None = None
 
     def take(self, patiently: bool = False) -> bool:
-        """Whether this process holds it now. False: another one does; `patiently` waits until it is released."""
+        """Try to hold the lock. False: another process holds it; `patiently` waits until it is released."""
         file = for_writing(self.path, "ab")
         try:
             for attempt in itertools.count(1):
@@ -285,7 +282,7 @@ class Lock:
         return self._file is file
 
     def is_held(self) -> bool:
-        """Whether a process holds it, this one or another; checking does not block others."""
+        """Return True if a process holds it, this one or another; checking does not block others."""
         try:
             with self.path.open("rb") as file:
                 is_free = _locked(file, shared=True)
@@ -296,7 +293,6 @@ class Lock:
         return not is_free
 
     def release(self) -> None:
-        """Releases it."""
         if self._file is not None:
             _unlock(self._file)
             self._file.close()
@@ -310,7 +306,7 @@ class Lock:
 
 
 def _locked(file: IO[bytes], shared: bool = False) -> bool:
-    """Whether this process could lock the file; `shared` with all others that only share it."""
+    """Try to lock the file; `shared` with all others that only share it."""
     fcntl, msvcrt = _modules()
     try:
         if fcntl is not None:
@@ -327,7 +323,7 @@ def _locked(file: IO[bytes], shared: bool = False) -> bool:
 
 
 def _unlock(file: IO[bytes]) -> None:
-    """At once: Windows may take its time when a file is merely closed."""
+    """Unlock at once: Windows may take its time when a file is merely closed."""
     fcntl, msvcrt = _modules()
     with suppress(OSError):
         if fcntl is not None:
@@ -338,7 +334,7 @@ def _unlock(file: IO[bytes]) -> None:
 
 
 def _modules() -> tuple[Any, Any]:
-    """What locks files here: fcntl, or where there is none, as on Windows, msvcrt."""
+    """Import the module that locks files here: fcntl, or where there is none, as on Windows, msvcrt."""
     try:
         return import_module("fcntl"), None
     except ImportError:

@@ -1,4 +1,4 @@
-"""How a run is stopped: by Ctrl-C, by SIGTERM, or by a file in its folder. It can be resumed afterwards."""
+"""Stops of a run: by Ctrl-C, by SIGTERM, or by a file in its folder. It can be resumed afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedpareto.config.files import write_atomically
 FILE = "stop"
 """In a run's folder, or in that of many runs: a request to stop."""
 NOW = "now"
-"""What the file holds if the round under way is not to be waited for."""
+"""Content of the file if the round under way is not to be waited for."""
 LOOK = 0.5
 """Seconds between two looks for a request that is not to wait."""
 
@@ -25,7 +25,7 @@ class Stopped(Exception):
 
 
 class RunStopped(Stopped):
-    """The same by the file in the run's own folder: of many runs, the others go on."""
+    """A stop by the file in the run's own folder: of many runs, the others go on."""
 
 
 class Interrupts:
@@ -36,7 +36,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.received: int | None = None
         self.at_once = False
-        """Whether the next signal ends the run at once, though it may be the first."""
+        """True if the next signal ends the run at once, though it may be the first."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -48,7 +48,6 @@ class Interrupts:
             signal.signal(number, handler)
 
     def asked(self) -> bool:
-        """Whether the run is to stop."""
         return self.received is not None
 
     @property
@@ -72,25 +71,23 @@ class StopFile:
     def __init__(self, folder: Path | None) -> None:
         self.path = None if folder is None else folder / FILE
         self.obeyed_at_once = False
-        """Whether a request interrupted what was under way."""
+        """True if a request interrupted what was under way."""
 
     def write(self, now: bool = False) -> None:
-        """Makes the request."""
         assert self.path is not None, "a request has a folder"
         write_atomically(self.path, f"{NOW}\n" if now else "after the round\n")
 
     def clear(self) -> None:
-        """Takes the request back, or notes that it was obeyed."""
+        """Take the request back, or note that it was obeyed."""
         if self.path is not None:
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)
 
     def asked(self) -> bool:
-        """Whether there is a request."""
         return self.path is not None and os.path.exists(self.path)
 
     def asked_at_once(self) -> bool:
-        """Whether it is not to wait for the round under way."""
+        """Return True if the request is not to wait for the round under way."""
         if self.path is None:
             return False
         try:
@@ -128,7 +125,9 @@ class StopFile:
 
 
 def either(stop: Callable[[], bool], folder: Path) -> Callable[[], bool]:
-    """Whether many runs in a folder are to stop: because `stop` says so, or a file there, which is then obeyed."""
+    """Return a function that tells whether to stop: because `stop` says so, or a file in the folder, which is then
+    obeyed.
+    """
     file, asked = StopFile(folder), False
     file.clear()
 
@@ -148,7 +147,7 @@ def _interruptible() -> bool:
 
 
 def _interrupt() -> None:
-    """As Ctrl-C does, and by the same way: so it also ends a wait."""
+    """Interrupt as Ctrl-C does, and in the same way: so it also ends a wait."""
     ours = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
     if isinstance(ours, Interrupts):
         ours.at_once = True

@@ -101,7 +101,7 @@ SECTIONS: Mapping[str, Section] = {
 
 
 def hints() -> dict[str, Any]:
-    """The type of each key, without its bounds."""
+    """Types of the keys, without their bounds."""
     whole = get_type_hints(Keys)
     return {field.name: whole[field.name] for field in fields(Keys)}
 
@@ -114,7 +114,6 @@ def usual() -> dict[str, Any]:
 
 
 def check_key(name: str, value: Any) -> None:
-    """Raises UserError if a key's value is wrong by itself."""
     if name == "seeds":
         _check_seeds(value)
     else:
@@ -142,13 +141,12 @@ class About:
     type: Any
     choices: tuple[str, ...]
     text: str
-    """Its meaning, without the default."""
+    """Meaning of the key, without the default."""
     default: str
     bounds: str
 
     @property
     def help(self) -> str:
-        """One line for the command line."""
         return f"{self.text}  [default: {self.default}]"
 
 
@@ -183,7 +181,6 @@ def _word(value: Any) -> str:
 
 
 def table() -> str:
-    """The keys as a table in Markdown."""
     allowed = ((one, one.bounds or ("" if one.name in SECTIONS else ", ".join(one.choices))) for one in about())
     rows = [f"| `{one.name}` | {one.text} | {one.default} | {right} |" for one, right in allowed]
     return "\n".join(["| Key | Meaning | Default | Allowed |", "|---|---|---|---|", *rows])

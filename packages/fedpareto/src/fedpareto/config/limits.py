@@ -1,4 +1,4 @@
-"""How much is read of what others wrote: a small file must not fill the memory or a day.
+"""Limits of what is read of others' files: a small file must not fill the memory or a day.
 
 Sizes are looked at first, structure while it is read. What a limit would refuse of your own can be made smaller, or
 split; each message says how much is read.
@@ -30,8 +30,8 @@ GRAPH, NUMBERS = 2**22, 2**28
 COLUMNS, LINE = 5_000, 2**24
 """Columns of a table, each of which takes a millisecond however few its rows are, and bytes of a line of it."""
 SMALL, TIMES = 2**27, 200
-"""What is packed may become so large in bytes, or so many times as large as it is. Texts of numbers become ten times as
-large, a thousand times only what says the same again and again.
+"""Bytes that packed content may become, or its growth if that is more. Texts of numbers become ten times as large, a
+thousand times only those that say the same again and again.
 """
 BLOCK = 2**20
 """Bytes that are read at a time."""
@@ -43,13 +43,12 @@ def unpacked(packed: int) -> int:
 
 
 def must_fit(size: int, most: int, what: str) -> None:
-    """Raises UserError if something is too large."""
     if size > most:
         raise UserError(f"{what} has more than {most:,} bytes, and no more are read")
 
 
 def whole(file: IO[bytes] | GzipFile, most: int, what: str) -> bytes:
-    """All of a file, or UserError before more than `most` bytes and a block are in memory."""
+    """Read all of a file, or raise UserError before more than `most` bytes and a block are in memory."""
     found = io.BytesIO()
     while piece := file.read(BLOCK):
         found.write(piece)

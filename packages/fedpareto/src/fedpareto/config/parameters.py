@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from fedpareto.config.errors import UnknownName, UserError
 
 MOST_BITS = 1000
-"""Of a whole number: with more, it is no float."""
+"""Most bits of a whole number: with more, it is no float."""
 
 T = TypeVar("T")
 
@@ -40,7 +40,6 @@ def build(cls: type[T], values: Mapping[str, Any], what: str, locate: Callable[[
 
 
 def field_names(cls: Any) -> list[str]:
-    """The parameters of a dataclass (or of an instance)."""
     return [field.name for field in dataclasses.fields(cls) if field.init]
 
 

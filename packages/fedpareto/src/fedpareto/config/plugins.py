@@ -46,12 +46,10 @@ def need(group: str, name: str, what: str) -> Any:
 
 
 def have(group: str, name: str) -> bool:
-    """Whether a package offers it."""
     return bool(entry_points(group=group, name=name))
 
 
 def package_of(point: EntryPoint) -> str:
-    """The name of the package that offers an entry point."""
     return point.dist.name if point.dist is not None else point.value
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def context(*modules: str) -> ForkServerContext | SpawnContext:
-    """Where workers come from. A fork of this process may hang, since torch has threads in it.
+    """Return the context that workers come from. A fork of this process may hang, since torch has threads in it.
 
     On Linux they are forks of a process that has imported torch and these modules, and has done nothing else: it takes
     seconds once, and workers share its memory. Elsewhere each worker imports everything itself.

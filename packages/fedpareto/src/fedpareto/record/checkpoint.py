@@ -33,17 +33,16 @@ METADATA = "fedpareto"
 
 @dataclass
 class Checkpoint:
-    """What a file holds: tensors by name, plain (JSON) values by name."""
+    """A file of tensors by name and plain (JSON) values by name."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """To a temporary file first, then renamed in one step: there is never half a checkpoint."""
+        """Write to a temporary file first and rename it in one step: there is never half a checkpoint."""
         write_atomically(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """What the file holds."""
         from safetensors.torch import save
 
         # Clones, because safetensors refuses views that share memory.
@@ -161,11 +160,9 @@ class Checkpoint:
     # -- other tensors ---------------------------------------------------------------------------------------------
 
     def put_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> None:
-        """Adds tensors of one purpose."""
         self.tensors |= {f"{name}/{part}": tensor for part, tensor in tensors.items()}
 
     def get_tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors of one purpose."""
         place = f"{name}/"
         return {key.removeprefix(place): one for key, one in self.tensors.items() if key.startswith(place)}
 
@@ -179,7 +176,6 @@ class Checkpoint:
                 self.tensors |= {f"{name}/{run}/{lane}/{part}": tensor for part, tensor in shelf.all().items()}
 
     def get_private(self, device: Any, name: str = "private") -> Kept:
-        """The clients' private state."""
         found: dict[tuple[int, int], Message] = {}
         for key, tensor in self.tensors.items():
             if key.startswith(f"{name}/"):
@@ -221,7 +217,7 @@ def _fits(tensor: Tensor, like: Any) -> Tensor:
 
 
 def _dataclasses(hint: Any) -> Iterator[type]:
-    """Every dataclass that an annotation names, such as Cluster in tuple[Cluster, ...] | None."""
+    """Yield every dataclass that an annotation names, such as Cluster in tuple[Cluster, ...] | None."""
     cls = get_origin(hint) or hint
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         yield cls
@@ -247,7 +243,6 @@ def _fitting(classes: Sequence[type], content: Mapping[str, Any]) -> type:
 
 
 def _required(cls: type) -> set[str]:
-    """The fields that have no default."""
     missing = dataclasses.MISSING
     fields = dataclasses.fields(cls)
     return {one.name for one in fields if one.default is missing and one.default_factory is missing}

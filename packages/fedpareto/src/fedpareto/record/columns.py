@@ -27,18 +27,17 @@ from fedpareto.config.files import append
 
 Array = NDArray[np.float64]
 Row = Mapping[str, Any]
-"""A line of metrics.jsonl."""
 
 FILE = "columns.bin"
 KEY = "columns"
-"""In a row: its blocks by name."""
+"""Key of a row's blocks, by name."""
 NUMBER = "<i4"
 """The type of clients' numbers."""
 TYPES = ("<i4", "<i8", "<f4", "<f8")
 DEVICE: dict[str, tuple[int, ...]] = {"device_tier": (), "device_seconds": ()}
-"""What clients run on: in the row of round 0."""
+"""Values of the row of round 0 that say which machine each client has."""
 CONTRIBUTION = ("share", "cosine", "change", "gain")
-"""What is told of a client's reply, where contributions are measured: see trust.contribution."""
+"""Values recorded of each client's reply, where contributions are measured: see trust.contribution."""
 IN_MEMORY = 2**24
 """Bytes up to which the values of a run without a folder stay in memory."""
 Spans = Sequence[tuple[int, int]]
@@ -96,7 +95,7 @@ def _read_all(file: IO[bytes], spans: Spans) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where the values of some clients lie."""
+    """The place of some clients' values in the file."""
 
     at: int
     type: str
@@ -106,7 +105,7 @@ class Block:
 
     @classmethod
     def parse(cls, entry: object, where: str) -> Block:
-        """From a row, which may be damaged."""
+        """Read a row's entry, which may be damaged."""
         with reading(where):
             if not isinstance(entry, dict):
                 raise TypeError("a block is not an object")
@@ -118,22 +117,19 @@ class Block:
             return cls(at, intern(kind), tuple(shape), rows, entry.get("some") is True)
 
     def moved(self, by: int) -> Block:
-        """The same so many bytes further on."""
         return Block(self.at + by, self.type, self.shape, self.rows, self.some)
 
     def to_plain(self) -> dict[str, Any]:
-        """For a row."""
         plain = {"at": self.at, "type": self.type, "shape": list(self.shape), "rows": self.rows}
         return plain | ({"some": True} if self.some else {})
 
     @property
     def begins(self) -> int:
-        """Of the values, behind the clients' numbers."""
+        """Byte at which the values begin, behind the clients' numbers."""
         return self.at + (self.rows * np.dtype(NUMBER).itemsize if self.some else 0)
 
     @property
     def end(self) -> int:
-        """The byte behind it."""
         return self.begins + math.prod(self.shape) * np.dtype(self.type).itemsize
 
 
@@ -173,7 +169,7 @@ class Columns:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def put_clients(self, clients: np.ndarray) -> dict[str, Any]:
-        """Appends a list of clients: a block of theirs without any values."""
+        """Append a list of clients: a block of theirs without any values."""
         return self.put(np.zeros((len(clients), 0)), clients)
 
     def put(self, values: np.ndarray, clients: np.ndarray | None = None) -> dict[str, Any]:
@@ -184,7 +180,7 @@ class Columns:
         return self.put_all([(values, clients)])[0]
 
     def put_all(self, found: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[dict[str, Any]]:
-        """The same of several, one behind the other."""
+        """Append several values with their clients, one behind the other."""
         blocks, parts, at = list[Block](), list[bytes](), 0
         for values, clients in found:
             rows = len(values)
@@ -200,7 +196,7 @@ class Columns:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def block(self, row: Row, name: str) -> Block | None:
-        """Where a row's values lie, if it has them; `DamagedFile` if they cannot be there."""
+        """Return the block of this name in a row, if it has one; `DamagedFile` if the block cannot be right."""
         blocks = _named(row)
         if name not in blocks:
             return None
@@ -217,7 +213,7 @@ class Columns:
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """What each client has, by name; of what algorithms tell there may be anything."""
+        """Shape of a client's values by name; an algorithm may add others of any shape."""
         points = len(self.splits), self.objectives
         return {
             "sent": points,
@@ -268,7 +264,8 @@ class Columns:
         return np.zeros(0, dtype=np.int64) if found is None else self.who(found)
 
     def contributions(self, rows: Iterable[Row]) -> dict[str, Array]:
-        """What each client contributed over the rounds of these rows, `[n]` by name; empty where it was not measured.
+        """Average each client's contribution over the rounds of these rows, `[n]` by name; empty if it was not
+        measured.
 
         `share` is the mean over the rounds, in which who did not reply had none; `cosine`, `change` and `gain` are
         means over a client's replies; `participation` says how many of its tasks it replied to.
@@ -290,7 +287,8 @@ class Columns:
         return {**found, "share": total[:, 0] / rounds, "participation": participation}
 
     def described(self, row: Row, name: str) -> Any:
-        """What an algorithm or a defence tells, as the row has it, or where that is too long for it, an array.
+        """Return what an algorithm or a defence reports: the row's own value, or if that is too long for a row, an
+        array.
 
         That is `[n, ...]`, or clients `[k]`. None if they do not tell it.
         """
@@ -359,7 +357,6 @@ class Columns:
 
 
 def _named(row: Row) -> Mapping[str, Any]:
-    """A row's blocks by name, as they stand there."""
     blocks = row.get(KEY)
     if blocks is not None and not isinstance(blocks, dict):
         raise DamagedFile(f"seed {row.get('seed')}, round {row.get('round')}: '{KEY}' is not an object")
@@ -367,12 +364,11 @@ def _named(row: Row) -> Mapping[str, Any]:
 
 
 def in_folder(folder: Path, clients: int, splits: Sequence[str], objectives: int) -> Columns:
-    """Those of a run's folder."""
     return Columns(InFile(folder / FILE), clients, tuple(splits), objectives)
 
 
 def _compact(columns: np.ndarray) -> np.ndarray:
-    """The same numbers in the smallest of `TYPES` that holds all exactly; once, where all clients have the same."""
+    """Turn numbers into the smallest type that holds all exactly; into one column if all clients have the same."""
     if columns.shape[-1] > 1 and (columns == columns[..., :1]).all():
         columns = columns[..., :1]
     int4, int8, float4, float8 = TYPES

@@ -1,4 +1,4 @@
-"""What a run folder holds, entry by entry: objectives, outputs, the status, events, rounds and solutions."""
+"""The entries of a run folder: objectives, outputs, the status, events, rounds and solutions."""
 
 from __future__ import annotations
 
@@ -33,24 +33,22 @@ class Objective:
     maximise: bool
     reference: float
     fairness: bool = False
-    """Whether it is a notion of fairness, of which 1 is perfect."""
+    """True for a notion of fairness, of which 1 is perfect."""
 
     @property
     def better(self) -> str:
-        """`higher` or `lower`."""
         return "higher" if self.maximise else "lower"
 
 
 @dataclass(frozen=True)
 class Output:
-    """What the models predict: a label's name and its classes, of two the negative one first."""
+    """An output of the models: a label's name and its classes, of two the negative one first."""
 
     name: str
     classes: tuple[str, ...]
 
     @property
     def in_words(self) -> str:
-        """In one line."""
         if len(self.classes) != 2:
             return f"{self.name}, {len(self.classes)} classes"
         negative, positive = self.classes
@@ -74,7 +72,6 @@ class Status:
     seconds: float = 0.0
     message: str = ""
     process: Process | None = None
-    """While it is running; None when it is over."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class Line:
     seed: int
     round: int
     averages: Array = field(repr=False)
-    """`[2, splits, m]`: see means."""
+    """`[2, splits, m]` over the clients: see `means`."""
     hypervolume: float
     trained_hypervolume: float
     """NaN where there is none."""
@@ -104,25 +101,25 @@ class Line:
     bytes_up: int
     bytes_down: int
     packed: Packed | None = field(repr=False)
-    """See similarity."""
+    """The packed `similarity`."""
     row: Mapping[str, Any] = field(repr=False)
-    """What else the line holds: that for which there is no field here."""
+    """Values of the line for which there is no field here."""
     columns: Columns = field(repr=False)
     epsilon: float = float("nan")
     """ε of differential privacy so far; NaN without it, or without noise."""
     few_clusters: Clusters | None = None
-    """Those that stand in the line."""
+    """Clusters that stand in the line itself."""
     clock: float = float("nan")
     """Simulated seconds after which the solutions existed; NaN without devices."""
     over: float = float("nan")
-    """Those after which the run's hours were over, in the last line of a run that ended so."""
+    """Simulated seconds after which the run's hours were over, in the last line of a run that ended so."""
     joules: float = float("nan")
-    """That all clients had spent by then."""
+    """Energy that all clients had spent by then."""
     staleness: float = float("nan")
-    """How many rounds ago the replies of the following round began, on average; NaN where all began in it."""
+    """Mean age of the following round's replies, in rounds; NaN where all began in it."""
 
     at: float = float("nan")
-    """When the line was written, in seconds since 1970; NaN where it does not say."""
+    """Time of writing in seconds since 1970; NaN where the line does not say."""
     similarity_of: tuple[int, ...] | None = None
     """The clients that are compared, ascending; None: all."""
 
@@ -133,8 +130,9 @@ class Line:
 
     @property
     def means(self) -> Mapping[str, Mapping[str, Array]]:
-        """By evaluation and split, `[m]` over the clients: "sent" is of the models that the server sends out, "trained"
-        of the same after the local steps that follow. Empty without an evaluation, and where nobody has values.
+        """Means `[m]` over the clients by evaluation and split: "sent" is of the models that the server sends out,
+        "trained" of the same after the local steps that follow. Empty without an evaluation, and where nobody has
+        values.
         """
         return {
             name: {split: of_split for split, of_split in pairs if not np.isnan(of_split).all()}
@@ -151,21 +149,20 @@ class Line:
 
     @property
     def sent(self) -> Mapping[str, Array]:
-        """By split, `[n, m]`: of the models that the server sends out; empty in a round without an evaluation."""
+        """`[n, m]` by split, of the models that the server sends out; empty in a round without an evaluation."""
         return self.measured("sent")
 
     @property
     def trained(self) -> Mapping[str, Array]:
-        """By split, `[n, m]`: of the same after the local steps that follow; empty after the last round."""
+        """`[n, m]` by split, of the same after the local steps that follow; empty after the last round."""
         return self.measured("trained")
 
     def measured(self, evaluation: Evaluation) -> Mapping[str, Array]:
-        """By split, `[n, m]`, NaN for clients without values; empty where there was no such evaluation."""
+        """`[n, m]` by split, NaN for clients without values; empty where there was no such evaluation."""
         found: Evaluated | None = self.columns.evaluated(self.row, evaluation)
         return {} if found is None else found
 
     def has(self, evaluation: Evaluation, split: str) -> bool:
-        """Whether any client has values."""
         if split not in self.columns.splits:
             return False
         of_split = self.averages[EVALUATIONS.index(evaluation), self.columns.splits.index(split)]
@@ -178,7 +175,6 @@ class Line:
 
     @property
     def clusters(self) -> Clusters | None:
-        """The clients by cluster, where that was recorded."""
         if self.few_clusters is not None or self.columns.block(self.row, "clusters") is None:
             return self.few_clusters
         labels = self.columns.described(self.row, "clusters")
@@ -190,7 +186,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What one seed ended with, or has so far."""
+    """The end of one seed, or its state so far."""
 
     seed: int
     round: int
@@ -198,5 +194,5 @@ class Solution:
     preferences: Array | None
     """`[n, m]`; None if the clients keep theirs private."""
     objectives: Mapping[str, Array]
-    """By split, `[n, m]`."""
+    """`[n, m]` by split."""
     indicators: dict[str, float]

@@ -31,7 +31,7 @@ from fedpareto.record.run_record import Record
 
 FINISHED = "finished"
 Shape = tuple[int, tuple[str, ...], int]
-"""Clients, splits and how many objectives: what must be known to read values."""
+"""Clients, splits and number of objectives, without which values cannot be read."""
 
 
 class NoRoundsYet(UserError):
@@ -40,17 +40,17 @@ class NoRoundsYet(UserError):
 
 @dataclass(frozen=True)
 class Change:
-    """What a folder has gained since it was last read."""
+    """New content of a folder since it was last read."""
 
     lines: int = 0
-    """New rounds."""
+    """Number of new rounds."""
     events: bool = False
-    """Whether there are other events."""
+    """True if there are other events."""
     again: bool = False
-    """Whether lines that were known are others now: `epoch` is another."""
+    """True if known lines were replaced: `epoch` is another."""
     status: bool = False
     about: bool = False
-    """Whether any other file is another."""
+    """True if any other file is another."""
 
     def __bool__(self) -> bool:
         return bool(self.lines or self.events or self.again or self.status or self.about)
@@ -65,15 +65,15 @@ class Rounds:
         self.file = Growing(self._path)
         self.lines = Lines(self.columns)
         self.damage: UserError | None = None
-        """A line from which on none is taken any more."""
+        """The first damaged line; no line after it is read."""
         self.trouble: UserError | None = None
-        """Why the file could not be read the last time."""
+        """The reason why the file could not be read the last time."""
         self.waiting: list[tuple[dict[str, Any], str]] = []
-        """Rows whose values are not whole yet, and where they are."""
+        """Rows whose values are not whole yet, with their place in the file."""
         self._length = self._reached = 0
 
     def read(self, most: int) -> tuple[int, bool]:
-        """How many lines are new, and whether known ones are others now."""
+        """Return the number of new lines, and whether known ones were replaced."""
         before, known, seen = self.epoch, len(self.lines), self.file.seen
         try:
             found = self.file.read(most)
@@ -136,7 +136,7 @@ class Rounds:
 
 
 class Following:
-    """One run's folder."""
+    """The folder of one run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder = Path(folder)
@@ -153,54 +153,51 @@ class Following:
 
     @property
     def epoch(self) -> int:
-        """Another whenever lines that were known are others now."""
+        """Counter of how often known lines were replaced."""
         return self._rounds.epoch if self._rounds else 0
 
     @property
     def lines(self) -> Sequence[Line]:
-        """In the order in which they were written."""
         return self._rounds.lines if self._rounds else ()
 
     @property
     def kept(self) -> Lines | None:
-        """The same, as they are kept; None as long as nobody knows what they mean."""
+        """The lines as they are stored; None until run.json could be read."""
         return self._rounds.lines if self._rounds else None
 
     @property
     def left(self) -> int:
-        """Bytes of lines that are known to be there and are still to be read."""
         return self._log.left + (self._rounds.file.left if self._rounds else 0)
 
     def glimpse(self) -> dict[str, Any]:
-        """The last row, unchecked, of a folder that is still to be read."""
+        """Return the last row, unchecked, of a folder that is still to be read."""
         return last_object(self.folder / "metrics.jsonl")
 
     @property
     def done(self) -> int:
-        """Bytes of lines that were read."""
         return self._log.offset + (self._rounds.file.offset if self._rounds else 0)
 
     @property
     def version(self) -> int:
-        """Another whenever anything is."""
+        """Counter of all changes."""
         return self._version
 
     @property
     def changed(self) -> float:
-        """When anything was written last, in seconds since 1970."""
+        """Time of the last write, in seconds since 1970."""
         seen = [self.about.seen, self.status.seen, self.spec.seen, self.solutions.seen, self._log.seen]
         seen += [self._rounds.file.seen] if self._rounds else []
         return max((one[1] for one in seen if one is not None), default=0) / 1e9
 
     @property
     def problem(self) -> UserError | None:
-        """What is wrong with lines or events, if anything."""
+        """The first problem of lines or events, if any."""
         return (self._rounds.damage or self._rounds.trouble if self._rounds else None) or self._log_problem
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, most: int = EVERYTHING) -> Change:
-        """Reads what was appended, not many more than `most` bytes of it."""
+        """Read what was appended, not many more than `most` bytes of it."""
         # First the status: once it says that a run is finished, everything else has been written.
         problem = self.problem
         status, about = self.status.look(), self.about.look()
@@ -213,7 +210,7 @@ class Following:
         return change
 
     def _understand(self) -> None:
-        """What lines mean is said by run.json; when that says something else, they are read again."""
+        """Read lines again if run.json changed what they mean."""
         try:
             run = self.about.value
         except UserError:
@@ -223,7 +220,7 @@ class Following:
             self._rounds = Rounds(self.folder, shape, self.epoch + bool(self.lines))
 
     def _read_events(self, most: int) -> bool:
-        """Whether there are others."""
+        """Return True if there are other events."""
         try:
             found = self._log.read(most)
             if found.again:
@@ -238,7 +235,7 @@ class Following:
     # -- what is there ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises what is wrong with the folder, as far as it was read; that there is no round yet is not."""
+        """Raise what is wrong with the folder, as far as it was read; that there is no round yet is not."""
         _ = self.about.value, self.solutions.value
         if self._rounds:
             self._rounds.check(self.status.value.name == FINISHED)
@@ -246,7 +243,7 @@ class Following:
             raise self._log_problem
 
     def record(self) -> Record:
-        """What was read, as a run; `UserError` says in one line why it cannot be shown."""
+        """Return the run as read so far; `UserError` says in one line why it cannot be shown."""
         run, status = self.about.value, self.status.value
         if self._rounds:
             self._rounds.check(status.name == FINISHED)

@@ -27,7 +27,7 @@ REMEMBERED = 4096
 
 
 def signature(path: str) -> Signature | None:
-    """What changes when a file does; None without one."""
+    """Size, time and number of a file, which change when it does; None without one."""
     try:
         found = os.stat(path)
     except OSError:
@@ -36,18 +36,18 @@ def signature(path: str) -> Signature | None:
 
 
 class Kept(Generic[Found]):
-    """What a file means, read again only when it was replaced."""
+    """The parsed content of a file, read again only when the file was replaced."""
 
     def __init__(self, path: Path, read: Callable[[Path], Found]) -> None:
         self.path, self._read = path, read
         self._name = str(path)
         self.seen: Signature | None = None
-        """At the last look; None if there was no file."""
+        """Signature at the last look; None if there was no file."""
         self._is_looked_at = False
         self._found: Found | DamagedFile | None = None
 
     def look(self) -> bool:
-        """Whether it is another since the last look."""
+        """Return True if the file is another since the last look."""
         before, self.seen = self.seen, signature(self._name)
         is_new = before != self.seen or not self._is_looked_at
         self._is_looked_at = True
@@ -57,7 +57,7 @@ class Kept(Generic[Found]):
 
     @property
     def value(self) -> Found:
-        """What it meant at the last look; raises what is wrong with it."""
+        """The content at the last look; raises what is wrong with it."""
         if self._found is None:
             try:
                 self._found = self._read(self.path)
@@ -70,12 +70,12 @@ class Kept(Generic[Found]):
 
 @dataclass(frozen=True)
 class Added:
-    """What a file of lines has gained."""
+    """New lines of a file."""
 
     again: bool
-    """Whether it was cut, or written anew, and begins with these."""
+    """True if the file was cut, or written anew, and begins with these."""
     texts: tuple[tuple[int, bytes], ...]
-    """Each with its number, counted from 1; none is empty."""
+    """Lines with their numbers, counted from 1; none is empty."""
 
 
 NOTHING = Added(False, ())
@@ -87,7 +87,7 @@ class Growing:
     def __init__(self, path: Path) -> None:
         self.path, self._name = path, str(path)
         self.seen: Signature | None = None
-        """At the last look; None if there was no file."""
+        """Signature at the last look; None if there was no file."""
         self._number = 0
         self._end = b""
         self.offset = 0
@@ -97,12 +97,11 @@ class Growing:
 
     @property
     def left(self) -> int:
-        """Bytes that were there at the last look and are still to be read."""
         size = self.seen[0] if self.seen else 0
         return max(0, size - self.offset - len(self.rest))
 
     def read(self, most: int = EVERYTHING) -> Added:
-        """The lines that were added since the last time, not many more than `most` bytes of them."""
+        """Return the lines that were added since the last time, not many more than `most` bytes of them."""
         now = signature(self._name)
         if now == self.seen and not self.left:
             return NOTHING
@@ -136,7 +135,7 @@ class Growing:
         return found
 
     def _is_another(self, now: Signature, file: Any) -> bool:
-        """Whether what was read is not there any more."""
+        """Return True if what was read is not in the file any more."""
         if not self.offset or self.seen is None:
             return False
         if now[0] < self.offset or now[2] != self.seen[2]:
@@ -149,19 +148,19 @@ class Growing:
 
 
 def objects(found: Added, path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each object of some lines with where it is."""
+    """Yield each object of some lines with its place."""
     for number, text in found.texts:
         where = f"{path}, line {number}"
         yield as_object(parse_json(text, where), where), where
 
 
 def json_lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each object of a file with its line; a last line truncated by a crash is left out."""
+    """Yield each object of a file with its line; a last line truncated by a crash is left out."""
     return objects(Growing(path).read(), path)
 
 
 def last_object(path: Path) -> dict[str, Any]:
-    """The last whole line of a file that is still to be read; nothing without one."""
+    """Return the last whole line of a file that is still to be read; empty without one."""
     try:
         with path.open("rb") as file:
             file.seek(-min(LAST, file.seek(0, os.SEEK_END)), os.SEEK_END)
@@ -172,7 +171,7 @@ def last_object(path: Path) -> dict[str, Any]:
 
 
 def _is_whole(text: bytes) -> bool:
-    """Whether only the line break is missing of an object: no beginning of one is an object itself."""
+    """Return True if only the line break of an object is missing: no beginning of one is an object itself."""
     if not text.rstrip().endswith(b"}"):
         return False
     try:

@@ -20,18 +20,18 @@ MEASURED = (
 )
 """Numbers of a line that need not be there."""
 NUMBERS = ("seed", "round", *COUNTS, *MEASURED)
-"""What is kept of every line, in this order; behind it its averages, and what is kept elsewhere."""
+"""Numbers that are stored of every line, in this order; its averages and ELSEWHERE follow."""
 ELSEWHERE = ("begin", "alike", "similar")
-"""Where its blocks begin, which of what lines have in common it has, and which of the similarities are its own."""
+"""Numbers that point elsewhere: the byte of the first block, the index of the line's Alike and of its similarities."""
 FIRST_COUNT, FIRST_MEASURED = 2, 2 + len(COUNTS)
 Layout = tuple[tuple[str, Block], ...]
 """A line's blocks, as if the first began at 0."""
 NONE = -1
-"""Where a line without similarities has them."""
+"""Index of the similarities of a line without any."""
 
 
 class Alike(NamedTuple):
-    """What many lines have in common."""
+    """Values that many lines have in common."""
 
     seed: int
     layout: Layout
@@ -53,7 +53,7 @@ class Lines(Sequence[Line]):
         self._similar: dict[Kind, Pieces] = {}
         self._rest: dict[int, Mapping[str, Any]] = {}
         self._last: dict[int, int] = {}
-        """By seed, the largest round."""
+        """Largest round by seed."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -72,18 +72,16 @@ class Lines(Sequence[Line]):
     # -- keeping ---------------------------------------------------------------------------------------------------
 
     def append(self, line: Line) -> None:
-        """One more."""
         self._last[line.seed] = max(line.round, self._last.get(line.seed, line.round))
         self._note(len(self), line)
         self._numbers.extend(self._kept(line)[None])
 
     def replace(self, place: int, line: Line) -> None:
-        """Another in the place of one, whose similarities are left where they are: runs are seldom resumed."""
+        """Replace a line, and leave its similarities where they are: runs are seldom resumed."""
         self._note(place, line)
         self._numbers[place][:] = self._kept(line)
 
     def _note(self, place: int, line: Line) -> None:
-        """What a line holds beyond its numbers."""
         rest = {key: value for key, value in line.row.items() if key not in ("seed", "round", KEY)}
         if rest:
             self._rest[place] = rest
@@ -103,7 +101,7 @@ class Lines(Sequence[Line]):
         return np.array([*numbers, *line.averages.ravel(), begin, self._places[alike], self._put(line.packed)])
 
     def _put(self, packed: Packed | None) -> int:
-        """Where the similarities of a line are among all of their kind."""
+        """Store the similarities of a line; return their index among all of their kind."""
         if packed is None:
             return NONE
         kept = self._similar.setdefault(packed.kind, Pieces(packed.kind.length, "u1"))
@@ -111,7 +109,7 @@ class Lines(Sequence[Line]):
         return len(kept) - 1
 
     def place_of(self, seed: int, round: int) -> int | None:
-        """Where the line of a round is, if there is one."""
+        """Return the index of the line of a round, if there is one."""
         if round > self._last.get(seed, -1):  # Nearly always.
             return None
         rounds = self.numbers()[:, 1]
@@ -124,11 +122,11 @@ class Lines(Sequence[Line]):
         return self._numbers.since(since)
 
     def averages(self, numbers: Array) -> Array:
-        """`[k, 2, splits, m]`: those among these numbers."""
+        """`[k, 2, splits, m]`: the averages in rows of `numbers`."""
         return numbers[:, len(NUMBERS) : self._end].reshape(-1, *self._means)
 
     def rest(self, since: int = 0) -> list[Mapping[str, Any]]:
-        """What each line holds beyond its numbers, clusters and similarities."""
+        """Return the values of each line beyond its numbers, clusters and similarities."""
         return [self._rest.get(place, NOTHING) for place in range(since, len(self))]
 
     def _elsewhere(self, place: int) -> tuple[int, Alike, int]:
@@ -136,14 +134,13 @@ class Lines(Sequence[Line]):
         return begin, self._alike[alike], similar
 
     def row(self, place: int) -> dict[str, Any]:
-        """A line's row: what else it holds, and its blocks."""
+        """Return a line's row: its other values, and its blocks."""
         begin, alike, _ = self._elsewhere(place)
         blocks = {name: block.moved(begin) for name, block in alike.layout}
         known = {"seed": alike.seed, "round": int(self._numbers[place][1])}
         return {**known, **self._rest.get(place, NOTHING), KEY: blocks}
 
     def rows_with(self, name: str, places: Iterable[int]) -> list[dict[str, Any]]:
-        """Rows with one of their blocks and nothing else."""
         found = []
         for place in places:
             begin, alike, _ = self._elsewhere(place)
@@ -151,7 +148,6 @@ class Lines(Sequence[Line]):
         return found
 
     def has_block(self, place: int, name: str) -> bool:
-        """Whether a line has values of clients of this name."""
         return any(key == name for key, _ in self._elsewhere(place)[1].layout)
 
     def _made(self, place: int) -> Line:
@@ -173,14 +169,13 @@ class Lines(Sequence[Line]):
         )
 
     def ordered(self) -> Chosen:
-        """By seed and round."""
+        """Return the lines by seed and round."""
         numbers = self.numbers()
         seeds = sorted({alike.seed for alike in self._alike})
         ranks = np.array([seeds.index(alike.seed) for alike in self._alike], dtype=np.int64)
         return Chosen(self, np.lexsort((numbers[:, 1], ranks[numbers[:, self._end + 1].astype(np.int64)])).tolist())
 
     def seed_of(self, place: int) -> int:
-        """A line's seed."""
         return self._elsewhere(place)[1].seed
 
 
@@ -188,7 +183,7 @@ NOTHING: Mapping[str, Any] = {}
 
 
 class Chosen(Sequence[Line]):
-    """Some of a run's lines; each is made once, when somebody asks for it."""
+    """Some of a run's lines; each is made once, at its first use."""
 
     def __init__(self, lines: Lines, places: Sequence[int]) -> None:
         self._lines, self._places = lines, places
@@ -216,7 +211,6 @@ class Chosen(Sequence[Line]):
         return (self[i] for i in range(len(self)))
 
     def by_seed(self) -> dict[int, Sequence[Line]]:
-        """The lines of each seed, in the same order."""
         grouped: dict[int, list[int]] = {}
         for place in self._places:
             grouped.setdefault(self._lines.seed_of(place), []).append(place)
@@ -224,7 +218,7 @@ class Chosen(Sequence[Line]):
 
 
 def by_seed(lines: Iterable[Line]) -> dict[int, Sequence[Line]]:
-    """The lines of each seed, in the same order."""
+    """Group lines by seed, in the same order."""
     if isinstance(lines, Chosen):
         return lines.by_seed()
     grouped: dict[int, list[Line]] = {}

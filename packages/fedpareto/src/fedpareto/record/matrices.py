@@ -17,16 +17,15 @@ SMALL, EXACT = "<i2", "<f8"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a square matrix is packed."""
+    """The type and size of a packed square matrix."""
 
     rows: int
     type: str
     half: bool
-    """Whether what is below the diagonal is left out, because it is the same as above."""
+    """True if the half below the diagonal is left out, because it equals the half above."""
 
     @property
     def length(self) -> int:
-        """In bytes."""
         count = self.rows * (self.rows + 1) // 2 if self.half else self.rows**2
         return count * np.dtype(self.type).itemsize
 
@@ -40,7 +39,7 @@ class Packed:
 
     @classmethod
     def of(cls, matrix: Array) -> Packed:
-        """`matrix`: `[k, k]`."""
+        """Pack a matrix `[k, k]`."""
         with np.errstate(over="ignore", invalid="ignore"):
             small = np.round(matrix * PLACES).astype(SMALL)
         found = small if np.array_equal(small / PLACES, matrix) else matrix.astype(EXACT)
@@ -50,7 +49,6 @@ class Packed:
 
     @property
     def matrix(self) -> Array:
-        """The same numbers again."""
         rows, numbers = self.kind.rows, np.frombuffer(self.content, self.kind.type)
         whole = np.empty((rows, rows))
         if self.kind.half:
@@ -63,5 +61,5 @@ class Packed:
 
 @lru_cache(maxsize=8)
 def _above(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the diagonal is, and all above it."""
+    """Indices of the diagonal and of all above it."""
     return np.triu_indices(rows)

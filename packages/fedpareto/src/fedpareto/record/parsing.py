@@ -1,4 +1,4 @@
-"""What the files of a run folder say, piece by piece: each is checked here, once."""
+"""The files of a run folder, parsed: each is checked here, once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fedpareto.record.run_record import Record
 FORMAT = 2
 """The layout of a run folder that this version writes and reads."""
 IN_FIELDS = {*EVALUATIONS, *COUNTS, *MEASURED}
-"""Of a row; what else it has stays as it is."""
+"""Values of a row that a Line has fields for."""
 CENTRAL_FILE = "central.json"
 """In a run's folder, where it was asked for: the points of models trained on the rows of all clients."""
 MOST_NAMED = 10
@@ -43,7 +43,7 @@ MOST_NAMED = 10
 
 
 def run_of(folder: Path) -> Record:
-    """What run.json says of a run, before any round of it is known."""
+    """Read run.json, before any round of a run is known."""
     run = _read_run(folder)
     where = str(folder / "run.json")
     objectives = tuple(_objective(entry, where) for entry in get(run, "objectives", list, where))
@@ -102,13 +102,12 @@ def _attack(run: dict[str, Any], where: str) -> str:
 
 
 def _attackers_of(run: dict[str, Any], where: str) -> tuple[tuple[int, ...], ...]:
-    """Those of each seed; empty without an attack."""
     found = get(run, "attackers", list, where) if "attack" in run else []
     return tuple(integers(of_seed, f"{where}: 'attackers'") for of_seed in found)
 
 
 def _attackers(by_seed: Sequence[tuple[int, ...]]) -> str:
-    """Which clients, or how many where each seed has its own or there are many."""
+    """Name the attackers, or count them where each seed has its own or there are many."""
     counts = sorted({len(of_seed) for of_seed in by_seed})
     if len(set(by_seed)) > 1:
         return f"{' or '.join(map(str, counts))} clients of each seed's own"
@@ -150,7 +149,7 @@ def _tested(entries: list[Any], m: int, where: str) -> tuple[Tested, ...]:
 
 
 def central_of(path: Path, m: int) -> dict[int, Array]:
-    """By seed, the points of central.json, if it is there."""
+    """Points of central.json by seed, if the file is there."""
     entries = read_json(path) if path.is_file() else []
     if not isinstance(entries, list):
         raise DamagedFile(f"{path}: expected a list with one entry per seed")
@@ -205,7 +204,7 @@ def _objective(entry: object, where: str) -> Objective:
 
 
 def status_of(path: Path) -> Status:
-    """What status.json says; unknown without one."""
+    """Read status.json; unknown without one."""
     if not path.is_file():
         return Status()
     data = as_object(read_json(path), str(path))
@@ -251,7 +250,7 @@ def line_of(data: dict[str, Any], where: str, columns: Columns) -> Line:
 
 
 def _compared(value: object, size: int, clients: int, where: str) -> tuple[int, ...] | None:
-    """Whose similarities these are, if not those of all clients."""
+    """Return the clients whose similarities these are, if not all."""
     if value is None:
         return None
     found = integers(value, f"{where}: 'similarity_of'")
@@ -261,7 +260,7 @@ def _compared(value: object, size: int, clients: int, where: str) -> tuple[int, 
 
 
 def _fill_means(means: Array, data: dict[str, Any], evaluation: str, columns: Columns, where: str) -> None:
-    """Those `[splits, m]` of one evaluation for which any client has values; where one has, there is a block."""
+    """Fill in the means `[splits, m]` of one evaluation where any client has values; then there must be a block."""
     entry = as_object(data.get(evaluation) or {}, f"{where}: '{evaluation}'")
     if entry and columns.block(data, evaluation) is None:
         raise DamagedFile(f"{where}: '{evaluation}' has no values of clients")
@@ -280,7 +279,6 @@ def _known(split: str, splits: Sequence[str], where: str) -> None:
 
 
 def event_of(data: dict[str, Any], where: str) -> Event:
-    """One row of events.jsonl, checked."""
     return Event(
         seed=get(data, "seed", int, where),
         round=get(data, "round", int, where),
@@ -290,7 +288,7 @@ def event_of(data: dict[str, Any], where: str) -> Event:
 
 
 def solutions_of(record: Record, path: Path) -> dict[int, Solution]:
-    """By seed, what solutions.json holds, if it is there."""
+    """Read solutions.json by seed, if it is there."""
     entries = read_json(path) if path.is_file() else []
     if not isinstance(entries, list):
         raise DamagedFile(f"{path}: expected a list with one entry per seed")
@@ -327,7 +325,7 @@ def _preferences(value: object, m: int, where: str) -> Array | None:
 
 
 def solution_so_far(record: Record, seed: int) -> Solution:
-    """The last round of a seed that has not ended."""
+    """Return the last round of a seed that has not ended."""
     line = [line for line in record.of_seed(seed) if line.sent][-1]
     points = line.sent[record.held_out]
     known, wishes = np.isfinite(points).all(axis=1), record.of_seed(seed)[0].preferences

@@ -13,12 +13,11 @@ from fedpareto.record.units import ENERGY, TIME
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things, in words."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def stop_in_words(ends: Sequence[int], kept: Sequence[int]) -> str:
-    """For each seed, after which round it ended and which round was the best on validation rows."""
+    """Say of each seed after which round it ended and which round was the best on validation rows."""
     s = "s" if len(ends) > 1 else ""
     after, best = (", ".join(map(str, rounds)) for rounds in (ends, kept))
     return f"ended after round{s} {after}; best on validation rows, and kept: round{s} {best}"
@@ -33,7 +32,7 @@ def simulated_in_words(clock: float, joules: float, late: Sequence[tuple[float, 
 
 
 def collapse_in_words(collapsed: Sequence[int], seeds: int) -> list[str]:
-    """A line where every model of some seeds scores what a constant answer does."""
+    """Say if every model of some seeds scores the same as a constant answer."""
     if not collapsed:
         return []
     which = "" if seeds == 1 else f" of seed{'s' if len(collapsed) > 1 else ''} {', '.join(map(str, collapsed))}"
@@ -41,14 +40,14 @@ def collapse_in_words(collapsed: Sequence[int], seeds: int) -> list[str]:
 
 
 def beside_in_words(differences: Mapping[str, np.ndarray]) -> str:
-    """How the models compare with each reference, by the interval over the seeds; empty without any."""
+    """Compare the models with each reference, by the interval over the seeds; empty without any."""
     where = "in the same episodes" if CHANCE in differences else "on the same rows"
     told = "; ".join(f"against {name} {_verdict(one)}" for name, one in differences.items())
     return f"{where}: {told}" if told else ""
 
 
 def no_plain_in_words(problem: str, references: Iterable[str]) -> list[str]:
-    """A line where no plain model stands among the references, and why."""
+    """Say if no plain model stands among the references, and why."""
     if any(name == CHANCE or name.startswith("plain") for name in references):
         return []
     return [
@@ -70,7 +69,7 @@ def _signed(value: float) -> str:
 
 
 def few_rows_in_words(tested: Sequence[Tested]) -> list[str]:
-    """A line where results are mostly luck, or a client's own are."""
+    """Say if results are mostly luck, or a client's own are."""
     tested = [one for one in tested if one.rows]
     if not tested:
         return []

@@ -10,7 +10,7 @@ from fedpareto.record.run_record import Record
 
 
 def load(folder: Path) -> Record:
-    """The run in `folder`; `UserError` says in one line why it cannot be shown."""
+    """Read the run in `folder`; `UserError` says in one line why it cannot be shown."""
     following = Following(folder)
     following.read()
     record = following.record()

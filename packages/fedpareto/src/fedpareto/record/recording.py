@@ -1,4 +1,4 @@
-"""What a run puts on record: of every round a readable row of fixed size, and the values of its clients in columns."""
+"""The record of a run: of every round a readable row of fixed size, and the values of its clients in columns."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fedpareto.record.columns import Columns
 from fedpareto.record.store import RunFolder
 
 MOST_IN_A_ROW = 64
-"""Clients up to which what is known of each of them, or of pairs of them, stands in the row itself."""
+"""Largest number of clients for which values of each, or of pairs of them, stand in the row itself."""
 HYPERVOLUMES = {"sent": "hypervolume", "trained": "trained_hypervolume"}
-"""The two evaluations, and what the hypervolume of each is called in a row."""
+"""Name of the hypervolume of each evaluation in a row."""
 TOGETHER, SOON = 64, 0.1
 """Rows that are written at once where rounds are short, and the seconds after which nobody waits for more of them."""
 TIMES = ("seconds", "at")
-"""What in a row says how long something took and when it was: all else is the same in every run of a spec."""
+"""Keys of a row that tell durations and times: all else is the same in every run of a spec."""
 
 
 @dataclass
@@ -34,13 +34,13 @@ class Entry:
     """One round of one seed, while it is going on."""
 
     row: dict[str, Any]
-    """What becomes a line of metrics.jsonl."""
+    """The future line of metrics.jsonl."""
     values: dict[str, tuple[np.ndarray, np.ndarray | None]] = field(default_factory=dict)
-    """By name, values `[k, ...]` and whose they are; None: of all clients."""
+    """Values `[k, ...]` by name with their clients; None: of all clients."""
     participants: np.ndarray | None = None
-    """Those who replied so far, where losses are measured."""
+    """Clients that replied so far, where losses are measured."""
     costs: list[Traffic] = field(default_factory=list)
-    """Of each exchange."""
+    """Costs of each exchange."""
 
 
 class Recorder:
@@ -51,7 +51,7 @@ class Recorder:
         self._rows: list[dict[str, Any]] = []
         self._waiting: list[Entry] = []
         self._written = -math.inf
-        """When rows were last written."""
+        """Time of the last write."""
         source = columns.Nowhere() if folder is None else columns.InFile(folder.path / columns.FILE)
         self.columns = Columns(source, len(clients), tuple(splits), len(problem.objectives))
         self._volume = volume(problem.reference, problem.maximise)
@@ -66,7 +66,7 @@ class Recorder:
     # -- a round ---------------------------------------------------------------------------------------------------
 
     def describe(self, entry: Entry, described: Mapping[str, Any]) -> None:
-        """Adds what an algorithm tells about its state."""
+        """Add what an algorithm reports about its state."""
         for name, value in described.items():
             array = value.double().cpu().numpy() if isinstance(value, Tensor) else None
             own = None if len(self.clients) <= MOST_IN_A_ROW else self._of_each(name, value if array is None else array)
@@ -149,14 +149,14 @@ class Recorder:
         entry.values["contribution"] = values, places(self.clients, clients)
 
     def hypervolume(self, points: np.ndarray) -> float:
-        """Of the points `[k, m]` that are finite."""
+        """Hypervolume of the finite ones among the points `[k, m]`."""
         known = points[np.isfinite(points).all(axis=1)]
         return self._volume(known) if len(known) else 0.0
 
     # -- files -----------------------------------------------------------------------------------------------------
 
     def record(self, entries: Sequence[Entry], events: Sequence[dict[str, Any]]) -> None:
-        """A round is over. What has only numbers of a round in it may wait a moment for the next ones."""
+        """End a round; rows without values of clients may wait a moment for the next ones."""
         for entry in entries:
             entry.row["at"] = round(time.time(), 3)
         self._waiting += entries
@@ -167,7 +167,7 @@ class Recorder:
             self.write()
 
     def write(self) -> None:
-        """Writes what waits: values before the rows that say where they lie."""
+        """Write the rows that wait: values first, then the rows that say where they lie."""
         entries, self._waiting, self._written = self._waiting, [], time.monotonic()
         values = self._values(entries)
         blocks = iter(self.columns.put_all([found for of_entry in values for found in of_entry.values()]))
@@ -181,7 +181,7 @@ class Recorder:
             self.folder.append("metrics.jsonl", rows)
 
     def _values(self, entries: Sequence[Entry]) -> list[dict[str, tuple[np.ndarray, np.ndarray | None]]]:
-        """Of each round by name, all that columns get: bytes, `[k, 2]`, of those clients that had any."""
+        """Values of each round by name; traffic in bytes, `[k, 2]`, is of those clients that had any."""
         found = []
         for entry, total in zip(entries, added_up([entry.costs for entry in entries]), strict=True):
             values = dict(entry.values)
@@ -196,14 +196,14 @@ class Recorder:
     # -- over the seeds --------------------------------------------------------------------------------------------
 
     def means(self, entries: Sequence[Entry]) -> dict[str, float]:
-        """By objective, over clients and seeds, of what was sent; nothing in a round without an evaluation."""
+        """Mean of each objective over clients and seeds, of what was sent; empty in a round without an evaluation."""
         split = self._held_out
         known = [found for entry in entries if (found := entry.row.get("sent", {}).get(split)) is not None]
         names = [objective.name for objective in self.problem.objectives]
         return dict(zip(names, np.mean(known, axis=0).tolist(), strict=True)) if known else {}
 
     def mean_hypervolume(self, entries: Sequence[Entry]) -> float:
-        """Over the seeds; NaN in a round without an evaluation."""
+        """Mean over the seeds; NaN in a round without an evaluation."""
         return float(np.mean([entry.row.get("hypervolume", np.nan) for entry in entries]))
 
 
@@ -216,12 +216,11 @@ def by_split(values: ByClient, clients: Ids, names: Sequence[str], objectives: i
 
 
 def event(seed: int, failure: Failure) -> dict[str, Any]:
-    """A line of events.jsonl."""
     return {"seed": seed, **{name: getattr(failure, name) for name in ("round", "client", "step", "reason")}}
 
 
 def _means(points: np.ndarray) -> list[float] | None:
-    """Over the clients that have values, `[m]`; None if nobody has."""
+    """Means `[m]` over the clients that have values; None if nobody has."""
     known = points[np.isfinite(points).all(axis=1)]
     if not len(known):
         return None

@@ -15,23 +15,21 @@ from fedpareto.config.files import read_bytes
 Array = NDArray[np.float64]
 Clusters = tuple[tuple[int, ...], ...]
 LARGEST = 2**63 - 1
-"""Of whole numbers: what numpy has room for."""
+"""Largest whole number: numpy has room for no larger one."""
 
 
 def read_text(path: Path) -> str:
-    """The file's text, or nothing where there is no file."""
     return read_bytes(path).decode("utf-8", errors="replace") if path.is_file() else ""
 
 
 def as_object(value: object, where: str) -> dict[str, Any]:
-    """`value`, if it is a JSON object."""
     if not isinstance(value, dict):
         raise DamagedFile(f"{where}: expected an object, got {type(value).__name__}")
     return value
 
 
 def get(data: dict[str, Any], key: str, kind: type, where: str, default: object = None) -> Any:
-    """The entry `key`, if it is of that kind; without a default it must be there."""
+    """Return the entry `key`, checked for its kind; without a default it must be there."""
     value = data.get(key, default)
     # True is an int for Python, but not a count.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -43,7 +41,6 @@ def get(data: dict[str, Any], key: str, kind: type, where: str, default: object 
 
 
 def number(value: object, where: str) -> float:
-    """`value` as a float; null is NaN."""
     if value is None:
         return float("nan")
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -79,12 +76,10 @@ def matrix(value: object, m: int, where: str) -> Array:
 
 
 def square(value: object, where: str) -> Array:
-    """`[n, n]`."""
     return matrix(value, len(value) if isinstance(value, list) else 0, where)
 
 
 def integers(value: object, where: str) -> tuple[int, ...]:
-    """A list of whole numbers, such as client ids."""
     if not isinstance(value, list) or any(type(entry) is not int or abs(entry) > LARGEST for entry in value):
         raise DamagedFile(f"{where}: expected a list of whole numbers below 2^63")
     return tuple(value)

@@ -38,22 +38,23 @@ class Record:
     algorithm: str
     problem: str
     parameters: Mapping[str, Any]
-    """Of the problem; empty in folders of before."""
+    """Parameters of the problem; empty in older folders."""
     seeds: tuple[int, ...]
     """The requested seeds; `started` are those that have results."""
     clients: int
     rounds: int
     objectives: tuple[Objective, ...]
     outputs: tuple[Output, ...]
-    """What the models predict; empty where the problem does not say."""
+    """Outputs of the models; empty where the problem does not say."""
     splits: tuple[str, ...]
     tested: tuple[Tested, ...]
-    """What each seed's models are tested on, in the order of `seeds`; empty where the rows are elsewhere."""
+    """Test rows of each seed, in the order of `seeds`; empty where the rows are elsewhere."""
     central: dict[int, Array]
-    """By seed, `[n, m]` on the held-out split: a model for each client's preference, trained on the rows of all; empty
-    unless it was asked for."""
+    """Points by seed, `[n, m]` on the held-out split: a model for each client's preference, trained on the rows of all;
+    empty unless it was asked for.
+    """
     names: tuple[str, ...]
-    """What each client is, such as a branch; empty where they are only numbers."""
+    """Name of each client, such as a branch; empty where they are only numbers."""
     known_front: Array | None
     versions: dict[str, str]
     choices: dict[str, str]
@@ -64,46 +65,43 @@ class Record:
     spec: str
     status: Status
     lines: Sequence[Line]
-    """By seed and round."""
+    """Lines by seed and round."""
     events: tuple[Event, ...]
     solutions: tuple[Solution, ...] = field(repr=False)
     """One per started seed."""
     rank: int = 1
-    """Of the fronts that are drawn and measured."""
+    """Rank of the fronts that are drawn and measured."""
     attackers: tuple[tuple[int, ...], ...] = ()
-    """Of each seed; empty without an attack."""
+    """Attackers of each seed; empty without an attack."""
     changes: tuple[Mapping[str, Any], ...] = ()
-    """What was another when the run was resumed, each with its round."""
+    """Changes of the spec when the run was resumed, each with its round."""
     tiers: tuple[str, ...] = ()
     """Kinds of machines that clients have; empty where they are not told apart."""
     began: str = ""
-    """When the run began, in UTC, as ISO 8601 has it; empty where it does not say."""
+    """Start of the run in UTC, in ISO 8601; empty where it does not say."""
     converged: bool = False
-    """Whether models that did not converge are left out of them."""
+    """True if models that did not converge are left out of the fronts."""
 
     @property
     def finished(self) -> bool:
-        """Whether every seed completed all rounds."""
         return self.status.name == "finished"
 
     @property
     def single(self) -> bool:
-        """Whether there is one objective only, so that clients differ but there is no trade-off."""
         return len(self.objectives) == 1
 
     @property
     def maximise(self) -> list[bool]:
-        """Per objective, as the functions of `fedpareto.moo` expect it."""
+        """Directions by objective, as the functions of `fedpareto.moo` expect them."""
         return [objective.maximise for objective in self.objectives]
 
     @property
     def held_out(self) -> str:
-        """The split that results are reported on."""
         return held_out_split(self.splits)
 
     @property
     def measured(self) -> str:
-        """How results were measured, in words: on held-out rows, or where clients have none, by which measure."""
+        """Name the rows that results were measured on, or where clients have none, the measure."""
         if self.held_out not in ROWS:
             return f"by {self.held_out}"
         if OWN_TEST in self.splits:
@@ -144,14 +142,12 @@ class Record:
         return np.array(sums, dtype=np.float64)
 
     def of_seed(self, seed: int) -> Sequence[Line]:
-        """The rounds of one seed, in order."""
         if seed not in self._of_seeds:
             known = ", ".join(str(s) for s in self.started)
             raise UserError(f"{self.folder}: nothing of seed {seed}; it has {known}")
         return self._of_seeds[seed]
 
     def solution(self, seed: int) -> Solution:
-        """What one seed ended with, or has so far."""
         self.of_seed(seed)
         return next(solution for solution in self.solutions if solution.seed == seed)
 
@@ -168,12 +164,12 @@ class Record:
         return np.asarray(solution.objectives[self.held_out][self.counts(solution)])
 
     def counts(self, solution: Solution) -> NDArray[np.bool_]:
-        """`[k]`: which of them."""
+        """`[k]`: True for the points that fronts are drawn of."""
         fairness = [objective.fairness for objective in self.objectives] if self.converged else None
         return counted(solution.objectives[self.held_out], self.maximise, self.rank, fairness)
 
     def without_outliers(self, rank: int = 1, converged: bool = False) -> Record:
-        """The same run with its fronts of this rank, and of the models that converged (thesis, A.3.5).
+        """Return the same run with its fronts of this rank, and of the models that converged (thesis, A.3.5).
 
         Indicators of a front follow; what clients have of their own models stays.
         """
@@ -244,13 +240,13 @@ class Record:
         return whole
 
     def constant(self, seed: int) -> Constant | None:
-        """What the best constant answer scores under a seed, if the run says so."""
+        """Return the score of the best constant answer under a seed, if the run says so."""
         found = self.tested_on(seed)
         return None if found is None else found.constant(self.objectives)
 
     @property
     def references(self) -> dict[str, dict[int, Array]]:
-        """By name and seed, points `[n, m]` to hold a run against, as far as all started seeds have them."""
+        """Points `[n, m]` by name and seed to compare a run with, as far as all started seeds have them."""
         found = dict[str, dict[int, Array]]()
         for seed in self.started:
             on = self.tested_on(seed)
@@ -261,7 +257,7 @@ class Record:
 
     @property
     def beside(self) -> dict[str, Array]:
-        """By reference, `[started]`: how much more the models are worth than it; see Tested.beside."""
+        """Gains `[started]` over each reference: see Tested.beside."""
         found = []
         for one in self.solutions:
             on, points = self.tested_on(one.seed), one.objectives[self.held_out]
@@ -277,13 +273,12 @@ class Record:
         return [one.seed for one, on in found if on is not None and on.collapsed(one.objectives[self.held_out])]
 
     def tested_on(self, seed: int) -> Tested | None:
-        """What a seed's models are tested on, if the run says so."""
         place = self.seeds.index(seed)
         return self.tested[place] if place < len(self.tested) else None
 
     @property
     def warnings(self) -> list[str]:
-        """What makes the numbers doubtful, in words."""
+        """Sentences about what makes the numbers doubtful."""
         return collapse_in_words(self.collapsed, len(self.started)) + few_rows_in_words(self.tested)
 
     @property
@@ -292,7 +287,7 @@ class Record:
         return OWN_TEST if OWN_TEST in self.splits else self.held_out
 
     def values(self, seed: int, evaluation: Evaluation = "sent") -> dict[int, Array]:
-        """By round, `[n, m]` on clients' own held-out rows, where any has a value; NaN for those that have none."""
+        """`[n, m]` by round, on clients' own held-out rows, where any has a value; NaN for those that have none."""
         return {line.round: line.measured(evaluation)[self.own_split] for line in self._evaluated(seed, evaluation)}
 
     def _evaluated(self, seed: int, evaluation: Evaluation) -> list[Line]:
@@ -300,7 +295,7 @@ class Record:
         return [line for line in self.of_seed(seed) if line.has(evaluation, self.own_split)]
 
     def last_values(self, evaluation: Evaluation = "sent") -> list[Array]:
-        """Of each started seed that has any, the last `values`, without the clients that have none.
+        """Return the last `values` of each started seed that has any, without the clients that have none.
 
         Where a seed was stopped early, the last of the models that were kept.
         """
@@ -315,7 +310,7 @@ class Record:
 
     @property
     def early_stop(self) -> str:
-        """When seeds were stopped early and which rounds' models were kept, in words; empty without early stopping."""
+        """Rounds of early stops, and rounds whose models were kept, in words; empty without early stopping."""
         ends, kept = zip(*((self.of_seed(one.seed)[-1].round, one.round) for one in self.solutions), strict=True)
         is_chosen = self.finished and min(kept) < self.rounds
         return stop_in_words(ends, kept) if is_chosen else ""
@@ -376,12 +371,12 @@ class Record:
         return np.array(rounds, dtype=np.int64), shares
 
     def clusters(self, seed: int) -> dict[int, Clusters]:
-        """By round, where it was recorded: the groups of client ids."""
+        """Groups of client ids by round, where they were recorded."""
         found = ((line.round, line.clusters) for line in self.of_seed(seed))
         return {r: clusters for r, clusters in found if clusters is not None}
 
     def similarity(self, seed: int) -> dict[int, Array]:
-        """By round, where it was recorded: `[k, k]`, rows and columns as in `similarity_of`."""
+        """`[k, k]` by round, where it was recorded; rows and columns as in `similarity_of`."""
         return {line.round: line.similarity for line in self.of_seed(seed) if line.similarity is not None}
 
     def similarity_of(self, seed: int) -> tuple[int, ...]:
@@ -391,13 +386,12 @@ class Record:
 
     @cached_property
     def _of_seeds(self) -> dict[int, Sequence[Line]]:
-        """By seed that has any, its rounds in order."""
+        """Lines by seed, for those that have any."""
         grouped = by_seed(self.lines)
         return {seed: grouped[seed] for seed in self.seeds if seed in grouped}
 
     @cached_property
     def _by_seed(self) -> dict[int, dict[int, Line]]:
-        """The same by round."""
         return {seed: {line.round: line for line in lines} for seed, lines in self._of_seeds.items()}
 
 
@@ -410,7 +404,6 @@ def _at(means: Array | None, j: int) -> float:
 
 
 def held_out_split(splits: Sequence[str]) -> str:
-    """`test` if there is one, else the last."""
     return "test" if "test" in splits else splits[-1]
 
 
@@ -422,7 +415,9 @@ def mean_and_deviation(values: Array) -> tuple[float, float]:
 
 
 def distinguish(records: Sequence[Record]) -> list[Record]:
-    """The same runs with distinct labels: theirs, else the algorithm, and where that is not enough the folder too."""
+    """Return the same runs with distinct labels: theirs, else the algorithm, and where that is not enough the folder
+    too.
+    """
     if len({record.label for record in records}) == len(records):
         return list(records)
     shared = Counter(record.algorithm for record in records)

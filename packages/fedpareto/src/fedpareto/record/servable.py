@@ -32,23 +32,22 @@ PARTS = ("body", "hypernetwork", "lattice", "front")
 
 @dataclass(frozen=True)
 class Card:
-    """What every user of a model should know about it."""
+    """The facts about a model that every user of it should know."""
 
     algorithm: str
     problem: str
     seed: int
     client: int | None
-    """Whose model it is; None: any client's of the run may be chosen."""
+    """The client whose model it is; None: any client's of the run may be chosen."""
     objectives: tuple[Objective, ...]
     inputs: Inputs
     layout: Layout
     outputs: tuple[Output, ...] = ()
-    """What the model's answers mean; of a yes-or-no answer, which label counts as positive."""
+    """Meaning of the model's answers; of a yes-or-no answer, which label counts as positive."""
     network: Mapping[str, Any] | None = None
     """The problem's name and parameters, if its network is made from these again; None: the layout tells all."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
         return {
             "algorithm": self.algorithm,
             "problem": self.problem,
@@ -78,7 +77,9 @@ class Card:
 
 
 def network_of_problem(problem: Problem) -> dict[str, Any] | None:
-    """From what a problem's network is made again, if it is so made; other problems' parameters may name files."""
+    """Problem and parameters from which a network is made again, if it can be; other problems' parameters may name
+    files.
+    """
     return {"problem": problem.name, "parameters": to_plain(problem.dense())} if problem.rebuilt_by_name else None
 
 
@@ -114,10 +115,9 @@ def save_solutions(
 
 
 def node_file(folder: Path, seed: int) -> Path:
-    """Where a node keeps its model of a seed to serve."""
     return folder / f"servable-seed{seed}.safetensors"
 
 
 def node_files(folder: Path) -> list[Path]:
-    """All that a node kept; none if the folder is not a node's, or the run is not over."""
+    """List all models that a node kept; none if the folder is not a node's, or the run is not over."""
     return sorted(folder.glob("servable-seed*.safetensors"))

@@ -68,7 +68,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, spec: Spec) -> RunFolder:
-        """A new folder with its spec; refuses one in which a run's files are already."""
+        """Make a new folder with its spec; refuse one that holds files of a run already."""
         folder, text = cls(path), spec.to_yaml()
         folder._made = not path.exists()
         make_folder(path)
@@ -84,7 +84,6 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run's folder."""
         folder = cls(path)
         folder.must_be_run()
         must_be_readable(folder.read_json("run.json") or {"format": FORMAT}, path)
@@ -97,7 +96,6 @@ class RunFolder:
         return folder
 
     def must_be_run(self) -> None:
-        """Raises UserError if there is no run in this folder."""
         if not self.path.is_dir():
             raise UserError(f"{self.path}: there is no such folder")
         if not self.spec_file.exists():
@@ -120,15 +118,13 @@ class RunFolder:
             raise UserError(f"another process is working on {self.path}")
 
     def busy(self) -> bool:
-        """Whether a process is working on this run now."""
         return self._lock.is_held()
 
     def close(self) -> None:
-        """Releases the lock."""
         self._lock.release()
 
     def discard(self) -> None:
-        """Undoes `create`: a run that could not even begin leaves nothing behind."""
+        """Undo `create`: a run that could not even begin leaves nothing behind."""
         for name in FILES:
             with suppress(OSError):
                 (self.path / name).unlink()
@@ -165,7 +161,7 @@ class RunFolder:
         return self.path / "checkpoint-good.safetensors"
 
     def keep_good_checkpoint(self) -> None:
-        """The last saved round has proved to be good: it stays when the next one is saved."""
+        """Keep the last saved round, which has proved to be good, when the next one is saved."""
         if self.checkpoint_file.exists():
             write_atomically(self.good_checkpoint_file, self.checkpoint_file.read_bytes())
 
@@ -176,7 +172,7 @@ class RunFolder:
         write_atomically(self.checkpoint_file, self.good_checkpoint_file.read_bytes())
 
     def spec(self) -> Spec:
-        """As it was when the run began."""
+        """Return the spec as it was when the run began."""
         self.must_be_run()
         draft = Draft.of_record(self.spec_file)
         if _is_deployed(draft):
@@ -184,13 +180,12 @@ class RunFolder:
         return draft.finish()
 
     def way_on(self, change: str = "") -> str:
-        """What to type to continue this run, with a change of its spec where it may be given there."""
+        """Return the command that continues this run, with a change of its spec where it may be given there."""
         if _is_deployed(Draft.read(self.spec_file)):
             return f"fedpareto server resume {quoted(self.path.resolve().parent)}"
         return f"fedpareto resume {quoted(self.path)}" + (change and f" --set {change}")
 
     def checkpoint(self) -> Checkpoint | None:
-        """The last checkpoint, if there is one yet."""
         if not self.checkpoint_file.exists():
             return None
         try:
@@ -199,22 +194,18 @@ class RunFolder:
             raise DamagedFile(f"{problem}; delete it to begin the run again") from None
 
     def write_json(self, name: str, value: Any) -> None:
-        """A JSON file, in one step."""
         write_atomically(self.path / name, json_text(value, indent=1) + "\n")
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A JSON file's object, if the file is there."""
         path = self.path / name
         return read_object(path) if path.exists() else None
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Lines at the end of a JSON-lines file."""
         if rows:
             text = "".join(json_text(row, separators=(",", ":")) + "\n" for row in rows)
             append(self.path / name, text.encode())
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a JSON-lines file."""
         path = self.path / name
         if not path.exists():
             return []
@@ -255,7 +246,7 @@ class RunFolder:
 def describe(
     spec: Spec, splits: Sequence[str], choices: Mapping[str, int], tested: Sequence[Tested] = ()
 ) -> dict[str, Any]:
-    """What run.json holds: enough for a report to be written without the code that made the run."""
+    """Return the content of run.json: enough for a report to be written without the code that made the run."""
     front = spec.problem.known_front()
     return {
         "format": FORMAT,

@@ -10,19 +10,19 @@ DIGITS = 3
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is counted in one unit and read in another."""
+    """A quantity that is counted in one unit and read in another."""
 
     units: tuple[tuple[str, float], ...] = (("", 1.0),)
-    """Each with how many of the unit that is counted in it holds, the smallest first."""
+    """Units and their sizes in the unit that is counted in, the smallest first."""
 
     @property
     def counted_in(self) -> dict[str, str]:
-        """The unit of plain numbers, for a program; nothing where there is none."""
+        """Unit of plain numbers, for a program; empty where there is none."""
         plain = next(name for name, size in self.units if size == 1.0)
         return {"unit": plain} if plain else {}
 
     def unit(self, largest: float) -> tuple[str, float]:
-        """The largest unit of which there is at least one; of nothing, the one that is counted in."""
+        """Return the largest unit of which there is at least one; of nothing, the one that is counted in."""
         fitting = [one for one in self.units if largest >= one[1]]
         plain = next(one for one in self.units if one[1] == 1.0)
         return fitting[-1] if fitting else (self.units[0] if largest > 0 else plain)

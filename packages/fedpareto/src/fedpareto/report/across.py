@@ -24,13 +24,13 @@ NOTES = (
     "Nine tenths of the clients do at least as well as the percentile says. Jain's index is 1 where all clients have "
     "the same; it depends on where zero is.",
 )
-"""Below the last table."""
+"""Notes below the last table."""
 HEADINGS = ("mean", "dev.", "worst", "low 10 %", "best", "Jain")
-"""In a terminal."""
+"""Headings in a terminal."""
 
 
 def across_clients(records: Sequence[Record]) -> list[Table]:
-    """A table for each objective: statistics over the clients of every run, by both evaluations; none for one
+    """Make a table for each objective: statistics over the clients of every run, by both evaluations; none for one
     client.
     """
     runs = [run for run in comparable(records) if run.clients > 1 and any(map(run.last_values, EVALUATIONS))]
@@ -69,7 +69,6 @@ def _across_columns(run: Record, j: int) -> tuple[Column, ...]:
 
 
 def _across_rows(runs: Sequence[Record], j: int, evaluation: Evaluation, columns: Sequence[Column]) -> Iterator[Row]:
-    """Rows of the runs that have the evaluation; the best among them is marked."""
     measured = [run for run in runs if run.last_values(evaluation)]
     if not measured:
         return
@@ -84,7 +83,6 @@ def _across_rows(runs: Sequence[Record], j: int, evaluation: Evaluation, columns
 
 
 def in_terminal(records: Sequence[Record]) -> RenderableType | None:
-    """The tables for a terminal, which is narrow: means over the seeds only, the best of each evaluation bold."""
     from rich.console import Group
 
     tables, is_alone = across_clients(records), len(records) == 1

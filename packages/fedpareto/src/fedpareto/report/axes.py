@@ -1,7 +1,7 @@
-"""What a run can be read over: its rounds, its simulated clock, or what it cost so far.
+"""Axes of a run's course: its rounds, its simulated clock, or what it cost so far.
 
-The row of round r holds the solutions after r rounds, and what the round after it cost. So the clock, the joules
-and the ε of a row are its own, while replies, bytes and seconds are the sums of all rows before it.
+The row of round r holds the solutions after r rounds, and what the round after it cost. So the clock, the joules and
+the ε of a row are its own, while replies, bytes and seconds are the sums of all rows before it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from fedpareto.record.units import BYTES, COUNT, ENERGY, TIME, Quantity
 Over = Literal["round", "clock", "joules", "bytes", "updates", "seconds", "epsilon"]
 OVER: tuple[Over, ...] = get_args(Over)
 SIMULATED = ("clock", "joules")
-"""What only runs with devices have."""
+"""Axes that only runs with devices have."""
 OWN = (*SIMULATED, "epsilon")
-"""What a row says of itself."""
+"""Axes whose values stand in each row."""
 MOST_POINTS = 1000
-"""Of a curve; a picture shows no more."""
+"""Largest number of points of a curve; a picture shows no more."""
 NEARLY = 0.95
 """The share of the final result at which a run is nearly there."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Of one axis."""
+    """The words for an axis."""
 
     title: str
     words: str
-    """What curves are over, in a heading."""
+    """The axis in a heading."""
     nearly: str
-    """What a table calls the place where a run is nearly there."""
+    """Title of a table's column: the place where a run is nearly there."""
     quantity: Quantity = COUNT
 
 
@@ -55,26 +55,24 @@ MEANINGS: dict[Over, Meaning] = {
 
 @dataclass(frozen=True)
 class Axis:
-    """One for all compared runs, in one unit."""
+    """An axis for all compared runs, in one unit."""
 
     over: Over
     label: str
     size: float
-    """How many of what is counted the unit holds."""
+    """Size of the unit, in what is counted."""
 
     @property
     def is_stepped(self) -> bool:
-        """Whether a curve is a staircase: a solution stands until the next one."""
+        """True if a curve is a staircase: a solution stands until the next one."""
         return self.over != "round"
 
     @property
     def drawstyle(self) -> Literal["default", "steps-post"]:
-        """Of matplotlib's lines."""
         return "steps-post" if self.is_stepped else "default"
 
     @property
     def step(self) -> Literal["post"] | None:
-        """Of what matplotlib fills between two lines."""
         return "post" if self.is_stepped else None
 
     def placed(self, run: Record, rounds: np.ndarray, values: Array) -> tuple[Array, Array]:
@@ -93,7 +91,7 @@ def axis_of(runs: Sequence[Record], over: str | None = None) -> Axis:
 
 
 def chosen_of(runs: Sequence[Record], over: str | None = None) -> Over:
-    """What runs are drawn over; `UserError` if one of them cannot be."""
+    """Return the axis that runs are drawn over; `UserError` if one of them cannot be."""
     if over is None:
         return "clock" if all(has(run, "clock") for run in runs) else "round"
     if over not in OVER:
@@ -109,12 +107,11 @@ def chosen_of(runs: Sequence[Record], over: str | None = None) -> Over:
 
 
 def common(runs: Sequence[Record]) -> list[Over]:
-    """What all of these can be drawn over."""
     return [one for one in OVER if all(has(run, one) for run in runs)]
 
 
 def has(run: Record, over: Over) -> bool:
-    """Whether a run can be drawn over this: it is known, and moves on."""
+    """Return True if a run can be drawn over this: it is known, and moves on."""
     if over == "round":
         return True
     ends = positions(run, over, run.common_rounds)

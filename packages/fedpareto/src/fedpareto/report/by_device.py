@@ -1,4 +1,4 @@
-"""How clients fare by what they run on: is a policy fair to those who are slow?"""
+"""Results of clients by the machine they run on: is a policy fair to slow clients?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ NOTE = (
 
 
 def by_device(records: Sequence[Record]) -> list[Table]:
-    """A table with a row for each run and kind of machine; none where no run has devices."""
     runs = comparable(records)
     found = [[one for seed in run.started if (one := of_clients(run, seed)) is not None] for run in runs]
     timed = [(run, seeds) for run, seeds in zip(runs, found, strict=True) if len(seeds) == len(run.started)]
@@ -42,7 +41,6 @@ def by_device(records: Sequence[Record]) -> list[Table]:
 
 
 def in_terminal(records: Sequence[Record]) -> RenderableType | None:
-    """The table for a terminal, which is narrow: means over the seeds only."""
     for table in by_device(records):
         labels = [row.label if len(records) > 1 else row.label.rpartition(", ")[2] for row in table.rows]
         return table.to_narrow(labels, [column.heading for column in table.columns], caption=NOTE)
@@ -62,7 +60,6 @@ def _columns(run: Record) -> tuple[Column, ...]:
 
 
 def _rows(group: str, runs: Sequence[Record], values: Sequence[Array], columns: Sequence[Column]) -> Iterator[Row]:
-    """One of each run that has such clients; the best among them is marked."""
     having = [(run, one) for run, one in zip(runs, values, strict=True) if (one[:, 0] > 0).any()]
     cells = [
         marked_cells([one[:, j] for _, one in having], column, [run for run, _ in having])
@@ -73,7 +70,7 @@ def _rows(group: str, runs: Sequence[Record], values: Sequence[Array], columns: 
 
 
 def _of_group(seeds: Sequence[OfClients], group: str) -> Array:
-    """`[seeds, 5]`: the columns, of each seed."""
+    """Columns `[seeds, 5]` of a group."""
     rows = []
     for one in seeds:
         own = one.tier == one.groups.index(group) if group in one.groups else np.zeros(len(one.tier), dtype=bool)

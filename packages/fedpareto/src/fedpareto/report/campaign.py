@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 VALIDATION = "validation"
 HEADLINES = ("hypervolume", "own_utility", "epsilon", "seconds")
-"""Of the metrics that a comparison has, besides the means of the objectives."""
+"""Metrics of a comparison that are shown, besides the means of the objectives."""
 MOST_NAMED = 5
-"""Runs in a sentence."""
+"""Most runs in a sentence."""
 MOST_DRAWN = 7
-"""Runs in a figure: as many as there are colours that a reader tells apart."""
+"""Most runs in a figure: there are as many colours that a reader tells apart."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,21 @@ class Summary:
 
     records: tuple[Record, ...]
     settings: tuple[Mapping[str, str], ...]
-    """What was varied, of each run."""
+    """Varied values of each run."""
     table: Table
     """All metrics of all runs."""
     columns: tuple[Column, ...]
     """The headline figures, on validation rows first."""
     cells: tuple[tuple[Cell, ...], ...]
-    """By run, those of the columns."""
+    """Cells of the columns, by run."""
     chosen: str
     """The run that is best on validation rows beyond doubt; empty if there is none."""
     sentence: str
-    """The same in words, or why no choice is named."""
+    """The choice in words, or the reason why there is none."""
 
     @property
     def axes(self) -> list[str]:
-        """What was varied in any run."""
+        """Keys that were varied in any run."""
         return list(dict.fromkeys(key for one in self.settings for key in one))
 
     def to_rich(self, width: int | None = None) -> RichTable:
@@ -76,7 +76,6 @@ class Summary:
 
     @property
     def _width(self) -> int:
-        """Characters of a line of the whole table."""
         axes = [max([len(axis), *(len(one.get(axis, "")) for one in self.settings)]) for axis in self.axes]
         columns = [
             max([len(column.heading), *(len(cells[place].text) for cells in self.cells)])
@@ -85,7 +84,6 @@ class Summary:
         return sum(width + len("  │") for width in (*axes, *columns)) + 1
 
     def to_plain(self) -> dict[str, Any]:
-        """The table of a comparison, with what was varied and what is chosen."""
         table = self.table.to_plain()
         for settings, row in zip(self.settings, table["rows"], strict=False):  # References come after the runs.
             row["settings"] = dict(settings)
@@ -105,7 +103,6 @@ class Summary:
 
 
 def summary(records: Sequence[Record], settings: Sequence[Mapping[str, str]]) -> Summary:
-    """Of finished runs on one problem, and what was varied in each."""
     runs = comparable(records)
     table = comparison(records)
     means = [f"mean_{j}" for j in range(len(runs[0].objectives))]
@@ -123,7 +120,6 @@ def summary(records: Sequence[Record], settings: Sequence[Mapping[str, str]]) ->
 
 
 def _on_validation(runs: Sequence[Record]) -> tuple[Column, list[Array]]:
-    """The headline figure on validation rows, one value for each seed of each run."""
     first = runs[0].objectives[0]
     if runs[0].single:
         direction = 1 if first.maximise else -1
@@ -141,7 +137,6 @@ def _finite(points: Array) -> Array:
 
 
 def _choice(runs: Sequence[Record], marked: Sequence[Cell], values: list[Array], column: Column) -> tuple[str, str]:
-    """The run that is chosen, if the seeds support it, and a sentence about it."""
     names = [run.folder.name for run in runs]
     if len(runs) < 2:
         return "", "There is nothing to choose: this is the only run."

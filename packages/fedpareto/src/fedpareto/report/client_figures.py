@@ -29,12 +29,12 @@ TITLES: dict[Evaluation, str] = {"sent": "sent by the server", "trained": "after
 APART = 0.24
 """Distance between the runs' marks of a client, as a share of that between two clients."""
 JITTER = 0.13
-"""How far a client's dot may lie from its run's line."""
+"""Largest distance of a client's dot from its run's line."""
 
 
 @styled
 def clients_at_the_end(records: Sequence[Record]) -> Figure:
-    """Of a single objective, every client of every seed by both evaluations: a dot each, a box for half of them.
+    """Every client of every seed by both evaluations, of a single objective: a dot each, a box for half of them.
 
     Whiskers reach from the 10th to the 90th percentile, the diamond is the mean.
     """
@@ -78,8 +78,9 @@ def clients_curves(records: Sequence[Record], over: str | None = None) -> Figure
 
 @styled
 def share_improved_curves(records: Sequence[Record], over: str | None = None) -> Figure:
-    """Of each round's participants, the share whose training loss did not rise: mean over the seeds and a band of one
-    population deviation, for the runs that measured it."""
+    """Share of each round's participants whose training loss did not rise: mean over the seeds and a band of one
+    population deviation, for the runs that measured it.
+    """
     runs = comparable(records)
     axis = axis_of(runs, over)
     measured = [(i, run) for i, run in enumerate(runs) if len(run.share_improved()[0])]
@@ -167,7 +168,7 @@ def _curve_handles(runs: Sequence[Record]) -> list[Line2D | Patch]:
 
 
 def _places(run: Record) -> tuple[Array, str]:
-    """`[n]`: where each client stands, and what that means."""
+    """Places `[n]` of the clients, and their meaning."""
     wants = run.preferences(run.started[0])
     if wants is None or wants.shape[1] != 2:
         return np.arange(run.clients, dtype=float), "client"

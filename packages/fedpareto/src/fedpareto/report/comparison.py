@@ -37,7 +37,7 @@ OVER_LOCAL = {
     "worst_gain": ("worst gain over local", 1),
     "better_off": ("share of clients better off", 1),
 }
-"""Of the clients' own utilities, where a run of `local` is among the runs: title and direction."""
+"""Title and direction of gains over a run of `local`, where one is among the runs."""
 MARKS = (
     "Bold: better than every other run, as the 95 % interval of the paired differences over the seeds says; nothing is "
     "bold where an interval includes zero, or there is only one seed."
@@ -48,12 +48,12 @@ CENTRAL = (
 )
 TO_ALL = "IGD to all: the mean distance to a run's front from the front of all these runs together."
 WISHED = ("own_utility", "own_utility_trained", "worst_utility", "regret", "expected_utility")
-"""What depends on the clients' preferences: of other clients' wishes it says nothing."""
+"""Metrics that depend on the clients' preferences: of other clients' wishes they say nothing."""
 OTHER_WISHES = "The clients of these runs have different preferences: what models are worth to them is not ranked."
 COSTS = ("seconds", "refused", "bytes_up")
-"""What is counted, not sampled: the best is marked without an interval."""
+"""Metrics that are counted, not sampled: the best is marked without an interval."""
 IMPROVED = Column("improved", "share improved", 1)
-"""Of a round's participants, those whose training loss did not rise; mean over the rounds."""
+"""Share of a round's participants whose training loss did not rise; mean over the rounds."""
 
 EPSILON = Column("epsilon", "ε", -1)
 MAY_BE_UNKNOWN = (*INDICATORS, *OVER_LOCAL, IMPROVED.key, EPSILON.key, *OF_TIME)
@@ -61,7 +61,7 @@ MAY_BE_UNKNOWN = (*INDICATORS, *OVER_LOCAL, IMPROVED.key, EPSILON.key, *OF_TIME)
 
 
 REFERENCES = ("constant", "plain alone", "plain pooled", CHANCE, "central")
-"""In the order of their rows."""
+"""References in the order of their rows."""
 PLAIN = (
     "Plain: logistic regression (of texts the most frequent class), alone on each client's training rows, and pooled "
     "on those of all."
@@ -107,7 +107,7 @@ def _references(runs: Sequence[Record], columns: Sequence[Column], cells: Sequen
 
 
 def _of_points(run: Record, seed: int, points: Array) -> dict[str, float]:
-    """The metrics of a reference's points `[n, m]`, of which one may stand for all clients."""
+    """Metrics of a reference's points `[n, m]`, of which one may stand for all clients."""
     preferences = run.solution(seed).preferences
     found = {f"mean_{j}": float(points[:, j].mean()) for j in range(len(run.objectives))}
     found["hypervolume"] = hypervolume(points, [objective.reference for objective in run.objectives], run.maximise)
@@ -153,7 +153,6 @@ def _epsilon(record: Record) -> Array:
 
 
 def _over_local(key: str, alone: Record) -> Callable[[Record], Array]:
-    """Of the clients' own utilities beyond those in the run without communication: see OVER_LOCAL."""
     over_clients: dict[str, Callable[[Array], float]] = {
         "gain": lambda gains: float(gains.mean()),
         "worst_gain": lambda gains: float(gains.min()),
@@ -172,7 +171,7 @@ def _indicator(name: str) -> Callable[[Record], Array]:
 
 
 def _igd_to_all(runs: Sequence[Record]) -> Callable[[Record], Array]:
-    """The distance from the front of all runs together: where no front is known, that is the best there is."""
+    """Measure the distance from the front of all runs together: where no front is known, that is the best there is."""
     every = np.concatenate([run.pooled() for run in runs])
     if len(runs) < 2 or not len(every) or unlike(runs):
         return lambda record: np.full(len(record.started), np.nan)
@@ -189,13 +188,11 @@ def _sparsity(record: Record) -> Array:
 
 
 def _worst_utility(record: Record) -> Array:
-    """What the client that has least has of its model under its own preference."""
     found = [record.own_utilities(seed) for seed in record.started]
     return np.array([np.nan if own is None or not len(own) else own.min() for own in found])
 
 
 def _own_utility_trained(record: Record) -> Array:
-    """What clients have under their own preferences of the models that they trained last, mean over those."""
     found = [record.own_utilities(seed, "trained") for seed in record.started]
     return np.array([np.nan if own is None or not len(own) else own.mean() for own in found])
 
@@ -205,7 +202,6 @@ def _objective_mean(j: int) -> Callable[[Record], Array]:
 
 
 def _share_improved(record: Record) -> Array:
-    """`[started]`: the mean over rounds; NaN where losses were not measured."""
     rounds, shares = record.share_improved()
     return shares.mean(axis=1) if len(rounds) else np.full(len(record.started), np.nan)
 
@@ -219,7 +215,7 @@ def _bytes_up(record: Record) -> Array:
 
 
 def marked_cells(values: list[Array], column: Column, runs: Sequence[Record]) -> list[Cell]:
-    """A column: what each run has of it, one value per seed, the best marked."""
+    """Make a column of one value per seed and run, the best marked."""
     means = np.array([mean_and_deviation(v)[0] for v in values])
     best = _best(values, means, column, runs)
     seen = [v / column.unit[1] for v in values]
@@ -229,7 +225,7 @@ def marked_cells(values: list[Array], column: Column, runs: Sequence[Record]) ->
 
 
 def _best(values: list[Array], means: Array, column: Column, runs: Sequence[Record]) -> list[bool]:
-    """Which runs share the best mean, if they are better than all others beyond doubt; else none.
+    """Mark the runs that share the best mean, if they are better than all others beyond doubt.
 
     None either when all share it, as marking everything says nothing.
     """
@@ -251,7 +247,7 @@ def _best(values: list[Array], means: Array, column: Column, runs: Sequence[Reco
 
 
 def differ(a: int, b: int, values: list[Array], runs: Sequence[Record]) -> bool:
-    """Whether the interval of the paired differences of two runs, over the seeds of both, excludes zero."""
+    """Return True if the interval of the paired differences of two runs, over the seeds of both, excludes zero."""
     found = interval(paired(a, b, values, runs))
     return found is not None and found.excludes_zero
 
@@ -263,7 +259,7 @@ def paired(a: int, b: int, values: list[Array], runs: Sequence[Record]) -> Array
 
 
 def _unfair(key: str, run: Record) -> bool:
-    """Whether a run would be best in a column for the wrong reason."""
+    """Return True if a run would be best in a column for the wrong reason."""
     if key in ("seconds", "refused"):
         return not run.finished
     if key in OVER_LOCAL:  # The run to gain over stands in this column only as zero; own utility compares all.
@@ -277,7 +273,7 @@ def _listed(value: int | tuple[int, ...]) -> str:
 
 
 def _differences(runs: Sequence[Record], column: Column, values: list[Array]) -> list[str]:
-    """How far the runs are from the one with the best mean of the first metric, seed by seed."""
+    """Tell how far the runs are from the one with the best mean of the first metric, seed by seed."""
     means = np.array([mean_and_deviation(v)[0] for v in values])
     if len(runs) < 2 or not np.isfinite(means).all() or len({run.measured for run in runs}) > 1 or unlike(runs):
         return []
@@ -299,7 +295,7 @@ def _in_words(differences: Array) -> str:
 
 
 def _of_references(runs: Sequence[Record]) -> list[str]:
-    """What plain models are, and how each run compares with its references."""
+    """Explain plain models, and compare each run with its references."""
     names = {name for run in runs for name in run.references}
     notes = [PLAIN] if any(name.startswith("plain") for name in names) else []
     notes += [BY_CHANCE] if CHANCE in names else []
@@ -312,7 +308,7 @@ def _of_references(runs: Sequence[Record]) -> list[str]:
 
 
 def _of_marks(runs: Sequence[Record]) -> list[str]:
-    """What bold means, or why nothing is."""
+    """Explain bold, or say why nothing is bold."""
     if different := unlike(runs):
         return different
     return [*([MARKS] if len(runs) > 1 else []), *([] if same_preferences(runs) else [OTHER_WISHES])]

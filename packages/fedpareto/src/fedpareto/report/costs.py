@@ -1,4 +1,4 @@
-"""What a run cost in simulated time and energy, how old its replies were, and whether slow clients had their share."""
+"""Costs of a run in simulated time and energy, the age of its replies, and the share that slow clients had."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAIR = {
     "utility_by_speed": "utility by speed (ρ)",
     "utility_by_updates": "utility by updates (ρ)",
 }
-"""Spearman's ρ: whether those who are fast, or heard more often, have more: near 0 where a policy is fair."""
+"""Titles of Spearman's ρ: near 0 where a policy is fair to slow clients, and to those seldom heard."""
 OF_TIME = ("clock", "joules", NEARLY, "staleness", *FAIR)
 """Columns that only some runs have."""
 Metric = tuple[Column, Callable[[Record], Array]]
@@ -56,7 +56,7 @@ def _at_the_end(run: Record, name: str) -> Array:
 
 
 def staleness(run: Record) -> Array:
-    """`[started]`: how many rounds ago replies began, mean over all replies; NaN where that is always the same."""
+    """Mean age of the replies in rounds, `[started]`; NaN where that is always the same."""
     found = []
     for seed in run.started:
         lines = [line for line in run.of_seed(seed) if np.isfinite(line.staleness)]

@@ -43,7 +43,7 @@ MOST_IDS = 40
 BAR, GAP, BOX, BAR_HEIGHT = "#D0D0D0", 0.5, 0.92, 0.74
 """Colour of a cluster's bar; space between neighbours in different clusters, and box and bar height, in boxes."""
 UNKNOWN = "#8FA8BF"
-"""Clients whose preference is not known, because it is private."""
+"""Colour of clients whose preference is not known, because it is private."""
 T = TypeVar("T")
 
 
@@ -174,7 +174,7 @@ def _panel(axes: Axes, runs: Sequence[Record], x: int, y: int) -> None:
 
 
 def _halos(runs: Sequence[Record]) -> list[float]:
-    """By how many points the markers of each run are larger, to be visible under those of later runs.
+    """Points by which the markers of each run are larger, to be visible under those of later runs.
 
     Where only few results are possible (deep-sea treasure has ten) fronts often meet.
     """
@@ -183,7 +183,6 @@ def _halos(runs: Sequence[Record]) -> list[float]:
 
 
 def _meet(some: Array, others: Array) -> bool:
-    """Whether two fronts have a point in common."""
     return bool(np.isclose(some[:, None], others[None]).all(axis=2).any())
 
 
@@ -215,7 +214,7 @@ def _known_handles(runs: Sequence[Record], dots: str | None = None) -> Iterator[
 
 
 def _references(runs: Sequence[Record]) -> dict[str, Array]:
-    """By name, the mean point `[m]` of each reference over seeds and clients; none where rows are not the same."""
+    """Mean point `[m]` of each reference over seeds and clients; none where rows are not the same."""
     if unlike(runs):
         return {}
     found = {name: by_seed for run in reversed(runs) for name, by_seed in run.references.items()}
@@ -333,7 +332,7 @@ def _needed(found: dict[int, T], record: Record, seed: int, what: str) -> dict[i
 
 
 def _rounded_preferences(record: Record, seed: int) -> dict[int, tuple[float, ...]]:
-    """By client id, rounded so that equal means equal; without those that are not known."""
+    """Preferences by client id, rounded so that equal means equal; without unknown ones."""
     found = record.preferences(seed)
     if found is None:
         return {}
@@ -347,7 +346,6 @@ def _mean_preference(cluster: Sequence[int], preferences: dict[int, tuple[float,
 
 
 def _changes(history: dict[int, Clusters]) -> dict[int, Clusters]:
-    """The rounds whose clustering differs from the round before, and the first and the last."""
     rounds = list(history)
     kept = [r for i, r in enumerate(rounds) if i == 0 or not _same(history[r], history[rounds[i - 1]])]
     if rounds and kept[-1] != rounds[-1]:
@@ -356,7 +354,7 @@ def _changes(history: dict[int, Clusters]) -> dict[int, Clusters]:
 
 
 def _spaced(states: dict[int, Clusters]) -> dict[int, Clusters]:
-    """At most `MOST_ROWS` of them, the first and the last included."""
+    """Choose at most `MOST_ROWS` states, the first and the last included."""
     rounds = list(states)
     places = np.linspace(0, len(rounds) - 1, min(MOST_ROWS, len(rounds))).round().astype(int)
     return {rounds[i]: states[rounds[i]] for i in places}
@@ -367,7 +365,7 @@ def _same(a: Clusters, b: Clusters) -> bool:
 
 
 def _early_middle_last(rounds: Sequence[int]) -> list[int]:
-    """At most three of the rounds; the first of them shortly after the start, as in the thesis."""
+    """Choose at most three rounds; the first of them shortly after the start, as in the thesis."""
     last = len(rounds) - 1
     return [rounds[i] for i in sorted({last // 6, last // 2, last})]
 
@@ -386,7 +384,7 @@ def _columns(rows: Sequence[list[list[int]]], order: Sequence[int]) -> list[Arra
 
 
 def _box_edges(rows: Sequence[list[list[int]]]) -> Array:
-    """Neighbours in different clusters in any row are apart in all rows."""
+    """Left edges of boxes: neighbours in different clusters in any row are apart in all rows."""
     n = max(sum(len(cluster) for cluster in row) for row in rows)
     steps = np.ones(n)
     steps[0] = 0
@@ -418,7 +416,6 @@ def _lightness(rgb: tuple[float, ...]) -> float:
 
 
 def _client_colours(figure: Figure, axes: Axes, record: Record, seed: int) -> dict[int, tuple[float, ...]]:
-    """Colour of each client, with the legend or the scale that explains it."""
     preferences = _rounded_preferences(record, seed)
     ids = client_order(record, seed)
     if any(client not in preferences for client in ids):

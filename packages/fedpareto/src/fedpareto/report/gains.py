@@ -1,4 +1,4 @@
-"""Does federation pay? What each client has more of, under its own preference, than by training alone."""
+"""Gains of federation: the utility of each client, under its own preference, beyond training alone."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class Gain:
-    """What the clients of one run have more than those of another."""
+    """The gains of the clients of one run over those of another."""
 
     by_client: Array
     """`[seeds, n]`: utility of a client's model under its own preference, less that of the same client's alone."""
 
     @property
     def mean(self) -> float:
-        """Over clients and seeds."""
         return float(self.by_client.mean())
 
     @property
     def over_seeds(self) -> Interval | None:
-        """Of the clients' mean, seed by seed; None for a single seed."""
+        """Interval of the clients' mean over the seeds; None for a single seed."""
         return interval(self.by_client.mean(axis=1))
 
     @property
     def better_off(self) -> int:
-        """How many clients, those of all seeds counted."""
+        """Number of clients with a gain, those of all seeds counted."""
         return int((self.by_client > 0).sum())
 
     def in_words(self) -> str:
-        """The gain, how sure it is, and for how many."""
         sure = self.over_seeds
         seeds = "" if sure is None else f" ({sure.low:+.3f} to {sure.high:+.3f}, 95 % over {len(self.by_client)} seeds)"
         return f"{self.mean:+.3f}{seeds}, {self.better_off} of {self.by_client.size} clients better off"
 
 
 def gain(run: Record, alone: Record) -> Gain | None:
-    """Of a run over one of `local`; None where not all seeds and clients of it are in both, or preferences differ."""
+    """Return the gain of a run over one of `local`; None where seeds or clients are missing in either, or preferences
+    differ.
+    """
     found = [gains_of_seed(run, alone, seed) for seed in run.started]
     return Gain(np.array(found)) if all(len(one) == run.clients for one in found) else None
 
 
 def gains_of_seed(run: Record, alone: Record, seed: int) -> Array:
-    """`[n]`, or empty where the two runs' clients are not the same."""
+    """Gains `[n]`, or empty where the two runs' clients are not the same."""
     if run is alone or seed not in alone.started or unlike([run, alone]):
         return np.zeros(0)
     a, b = run.solution(seed), alone.solution(seed)

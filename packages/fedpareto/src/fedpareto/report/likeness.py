@@ -1,4 +1,4 @@
-"""Which runs can be compared, and what is not the same where they cannot."""
+"""The runs that can be compared, and the differences of those that cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedpareto.record.run_record import Record, distinguish
 
 
 def comparable(records: Sequence[Record]) -> list[Record]:
-    """The runs under distinct labels, or `UserError` if their numbers cannot be compared."""
+    """Return the runs under distinct labels, or raise `UserError` if their numbers cannot be compared."""
     if not records:
         raise UserError("nothing to compare: give at least one run folder")
     first = records[0]
@@ -25,7 +25,7 @@ def comparable(records: Sequence[Record]) -> list[Record]:
 
 
 def _differences(a: Record, b: Record) -> Iterator[tuple[str, str, str]]:
-    """What prevents a comparison: in words, in `a`, in `b`; the most important first."""
+    """Yield what prevents a comparison: in words, in `a`, in `b`; the most important first."""
     if a.problem != b.problem:
         yield "problems", f"'{a.problem}'", f"'{b.problem}'"
     if a.objectives != b.objectives:
@@ -39,7 +39,7 @@ def _in_words(objectives: Sequence[Objective]) -> str:
 
 
 def unlike(records: Sequence[Record]) -> list[str]:
-    """What is not the same in all runs although a comparison needs it, a sentence for each; none where all is.
+    """Name in a sentence each difference of runs that a comparison does not allow.
 
     Models of runs on other rows, or of other clients, differ for that reason alone: none is better.
     """
@@ -56,7 +56,7 @@ def unlike(records: Sequence[Record]) -> list[str]:
 
 
 def _apart(a: Record, b: Record) -> Iterator[str]:
-    """In what two runs are no pair: rows by their digests, in older folders by what constant answers score."""
+    """Name what makes two runs no pair: rows by their digests, in older folders by the scores of constant answers."""
     if a.clients != b.clients or (a.names and b.names and a.names != b.names):
         yield "clients"
     common = ((a.tested_on(seed), b.tested_on(seed)) for seed in a.seeds if seed in b.seeds)
@@ -76,7 +76,7 @@ def _apart(a: Record, b: Record) -> Iterator[str]:
 
 
 def same_preferences(records: Sequence[Record]) -> bool:
-    """Whether the clients of all runs want the same under every seed that two of them have, as far as it is known."""
+    """Return True if clients have the same preferences in all runs, as far as they are known, seed by seed."""
     known: dict[int, np.ndarray] = {}
     for record in records:
         for solution in record.solutions:

@@ -1,4 +1,4 @@
-"""What is known of single clients' machines, how often they were heard, what they gave and what they have."""
+"""Single clients' machines, updates, contributions and results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedpareto.record.run_files import Array
 from fedpareto.record.run_record import Record
 
 THIRDS = ("slowest third", "middle third", "fastest third")
-"""Where devices have no tiers."""
+"""Groups of clients where devices have no tiers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,35 +21,33 @@ class OfClients:
     """The clients of one seed, `[n]` each."""
 
     seconds: Array
-    """That an exchange is expected to take."""
+    """Expected seconds of an exchange."""
     tier: Array
-    """The number of its group among `groups` …"""
+    """Index of the client's group among `groups`."""
     groups: tuple[str, ...]
-    """… which are tiers of devices, or thirds by how long an exchange takes."""
+    """Tiers of devices, or thirds by the seconds of an exchange."""
     updates: NDArray[np.int64]
-    """Rounds that used a reply of it."""
+    """Number of rounds that used a reply of the client."""
     utility: Array
-    """At the end; NaN where that is not known."""
+    """Utility at the end; NaN where that is not known."""
     is_better_large: bool
 
     def correlation(self, key: str) -> float:
-        """Of what clients have with how fast they are, or with how often they were heard; positive: these have more."""
+        """Correlate utility with speed, or with updates; positive: fast or often heard clients have more."""
         better = self.utility if self.is_better_large else -self.utility
         return rank_correlation(-self.seconds if key == "utility_by_speed" else self.updates.astype(float), better)
 
     def plain(self, client: int) -> dict[str, str | float | None]:
-        """What one client runs on."""
         if not 0 <= client < len(self.seconds):
             return {"device": None, "exchange_seconds": None}
         return {"device": self.groups[int(self.tier[client])], "exchange_seconds": float(self.seconds[client])}
 
     def worst(self, utility: Array) -> float:
-        """Of some clients' utilities."""
         return float(utility.min() if self.is_better_large else utility.max())
 
 
 def of_clients(run: Record, seed: int) -> OfClients | None:
-    """What is known of the clients of a seed; None without devices."""
+    """Return what is known of the clients of a seed; None without devices."""
     first = run.of_seed(seed)[0]
     seconds, tier = (_of_each(first, name) for name in ("device_seconds", "device_tier"))
     if seconds is None or tier is None:
@@ -68,7 +66,7 @@ def _of_each(line: Line, name: str) -> Array | None:
 
 
 def updates(run: Record, seed: int) -> NDArray[np.int64]:
-    """`[n]`: how many rounds used a reply of each client."""
+    """Number of rounds that used a reply of each client, `[n]`."""
     found = np.zeros(run.clients, dtype=np.int64)
     for line in run.of_seed(seed):
         block = line.columns.block(line.row, "traffic")
@@ -78,7 +76,7 @@ def updates(run: Record, seed: int) -> NDArray[np.int64]:
 
 
 def contributions(run: Record, seed: int) -> dict[str, Array]:
-    """What each client gave, `[n]` by name; empty where it was not measured."""
+    """Contribution of each client, `[n]` by name; empty where it was not measured."""
     lines = run.of_seed(seed)
     return lines[0].columns.contributions(line.row for line in lines)
 
@@ -107,6 +105,6 @@ def rank_correlation(a: Array, b: Array) -> float:
 
 
 def _ranks(values: Array) -> Array:
-    """Equal values share the mean of their places."""
+    """Rank values; equal ones share the mean of their places."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[place]

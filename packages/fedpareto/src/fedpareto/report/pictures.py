@@ -13,12 +13,11 @@ from fedpareto.report import client_figures, figures
 from fedpareto.report.axes import Over
 
 FRONTS, CLIENTS = "fronts", "clients"
-"""Names of figures."""
 KINDS = ("png", "pdf")
 
 
 def rendered(records: Sequence[Record], is_some: bool, over: Over) -> dict[str, bytes]:
-    """By name the files of all figures; of some runs among many without those of single runs."""
+    """Return the files of all figures by name; without those of single runs if these are some runs among many."""
     return {
         f"{name}.{kind}": figures.render(figure, kind)
         for name, figure in _drawn(records, is_some, over)
@@ -27,7 +26,6 @@ def rendered(records: Sequence[Record], is_some: bool, over: Over) -> dict[str, 
 
 
 def main_picture(records: Sequence[Record]) -> str:
-    """The main figure: the fronts, or of a single objective, which has none, the clients."""
     return f"{CLIENTS if records[0].single else FRONTS}.png"
 
 

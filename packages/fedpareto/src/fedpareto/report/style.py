@@ -1,4 +1,4 @@
-"""What all figures share: colours for colour-blind readers, fonts, sizes and saving."""
+"""The common style of all figures: colours for colour-blind readers, fonts, sizes and saving."""
 
 from __future__ import annotations
 
@@ -71,12 +71,11 @@ def render(figure: Figure, format: str, as_text: bool = False) -> bytes:
 
 
 def colour(position: int) -> str:
-    """The colour of the run at this place of the list."""
     return PALETTE[position % len(PALETTE)]
 
 
 def marker(position: int) -> str:
-    """Its marker, which shifts when the colours start over, so that 49 runs differ."""
+    """Return a run's marker, which shifts when the colours start over, so that 49 runs differ."""
     return MARKERS[(position + position // len(PALETTE)) % len(MARKERS)]
 
 
@@ -101,10 +100,7 @@ def run_label(run: Record) -> str:
 
 
 def width_with_legend(plot: float, labels: Iterable[str]) -> float:
-    """Inches of a figure whose legend stands beside the plot, so that long names do not squeeze it.
-
-    Without a plot: of the legend.
-    """
+    """Inches of a figure whose legend stands beside the plot, so that long names do not squeeze it."""
     return plot + 0.6 + 0.068 * max(len(line) for label in labels for line in label.split("\n"))
 
 
@@ -117,7 +113,6 @@ def beside_legend(plot: float, height: float, handles: Sequence[Artist]) -> Figu
 
 
 def axis_label(objective: Objective, separator: str = " ") -> str:
-    """The objective's name and which way is better."""
     return f"{short(objective.name)}{separator}({objective.better} is better)"
 
 

@@ -37,9 +37,9 @@ class Column:
     direction: int = 0
     """1 when higher is better, -1 when lower is, 0 when neither is."""
     quantity: Quantity = COUNT
-    """What is counted; a program gets it as it is counted, a reader in a unit that suits the column."""
+    """The quantity of the values; a program gets them as they are counted, a reader in a unit that suits the column."""
     unit: tuple[str, float] = ("", 1.0)
-    """The reader's, and how many of what is counted it holds."""
+    """The reader's unit, and its size in what is counted."""
 
     @property
     def heading(self) -> str:
@@ -48,7 +48,7 @@ class Column:
         return self.title + unit + {1: " ↑", -1: " ↓", 0: ""}[self.direction]
 
     def suited(self, values: Sequence[Array]) -> Column:
-        """The same in a unit that suits these values of several runs."""
+        """Return the column in a unit that suits these values of several runs."""
         means = [mean_and_deviation(one)[0] for one in values]
         return replace(self, unit=self.quantity.unit(max((one for one in means if math.isfinite(one)), default=0.0)))
 
@@ -58,13 +58,12 @@ class Cell:
     """One metric of one run."""
 
     values: tuple[float, ...]
-    """One per started seed; NaN where the metric is not known."""
+    """Values by started seed; NaN where the metric is not known."""
     text: str
     best: bool = False
 
     @property
     def mean(self) -> float:
-        """Over the seeds."""
         return mean_and_deviation(np.array(self.values))[0]
 
     @property
@@ -90,13 +89,12 @@ class Row:
     seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
     evaluation: Evaluation | None = None
-    """Which of the two evaluations, where the table has both."""
+    """The evaluation, where the table has both."""
     is_reference: bool = False
-    """Whether this is no run but what to hold the runs against."""
+    """True for a reference that runs are compared with."""
 
     @classmethod
     def of(cls, run: Record, label: str, cells: Iterable[Cell], evaluation: Evaluation | None = None) -> Row:
-        """The row of a run."""
         about = run.algorithm, run.folder.name, run.status.name, run.started
         return cls(label, *about, tuple(cells), evaluation)
 
@@ -188,11 +186,10 @@ class Table:
         return "\n\n".join([title + body, *(_escaped(note) for note in self.notes)]) + "\n"
 
     def to_json(self) -> str:
-        """`to_plain` as a text."""
         return json.dumps(self.to_plain(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_plain(self) -> dict[str, Any]:
-        """Everything, with one value per seed; numbers that are not finite are null."""
+        """Return everything, with one value per seed; numbers that are not finite are null."""
         words = {1: "higher", -1: "lower", 0: None}
         columns = [
             {"key": c.key, "title": c.title, "better": words[c.direction], **c.quantity.counted_in}
@@ -230,7 +227,6 @@ def decimals_of(values: Sequence[Array], means: Array) -> int | None:
 
 
 def cell_text(values: Array, decimals: int | None) -> str:
-    """Mean ± deviation."""
     if np.isnan(values).all():
         return MISSING
     mean, deviation = mean_and_deviation(values)
@@ -239,7 +235,6 @@ def cell_text(values: Array, decimals: int | None) -> str:
 
 
 def number_text(value: float, decimals: int | None) -> str:
-    """One number."""
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if math.isnan(value):
@@ -249,7 +244,6 @@ def number_text(value: float, decimals: int | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """`text` escaped for Markdown and HTML."""
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(text, quote=False))
 
 

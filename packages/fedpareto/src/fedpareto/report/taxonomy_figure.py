@@ -18,14 +18,14 @@ __all__ = ["render", "taxonomy_figure"]
 TINTS = {"top": "#FBE7D3", "federation": "#D9ECF7", "client": "#DDF0E4"}
 """Light enough for black letters, and different in grey as well."""
 COLUMNS = {"level": (0.0, 0.95), "branch": (1.03, 1.15), "box": (2.26, 1.8), "names": (4.14, 2.9)}
-"""Where each column begins, and how wide it is, in inches."""
+"""Left edge and width of each column, in inches."""
 LINE, GAP, LETTERS = 0.13, 0.07, 56
 """Height of a line and gap between boxes in inches; letters of occupants in a line."""
 
 
 @styled
 def taxonomy_figure(boxes: Mapping[Box, Sequence[str]]) -> Figure:
-    """A dashed outline is a box in which the thesis knows no work; red letters: nobody is in it here either."""
+    """Draw the boxes: a dashed outline where the thesis knows no work; red letters where nobody is here either."""
     texts = {box: textwrap.wrap(", ".join(names), LETTERS, break_on_hyphens=False) for box, names in boxes.items()}
     heights = {box: max(len(text), 1) * LINE + 0.1 for box, text in texts.items()}
     width = sum(COLUMNS["names"])
@@ -52,7 +52,7 @@ def taxonomy_figure(boxes: Mapping[Box, Sequence[str]]) -> Figure:
 def _spanning(
     axes: Axes, column: str, text: str, some: Sequence[Box], tops: Mapping[Box, float], heights: Mapping[Box, float]
 ) -> None:
-    """One patch beside several boxes."""
+    """Draw one patch beside several boxes."""
     first, last = some[0], some[-1]
     _drawn(
         axes, column, "\n".join(textwrap.wrap(text, 18)), tops[first], tops[last] + heights[last] - tops[first], first

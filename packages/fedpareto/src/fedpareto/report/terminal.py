@@ -33,10 +33,10 @@ LAST_REFUSALS = 5
 SPARK_WIDTH = 48
 
 CONTRIBUTIONS = (*CONTRIBUTION, "participation")
-"""What a client gave, where that was measured."""
+"""Contributions of a client, where they were measured."""
 
 MOST_BINS = 8
-"""Of a histogram."""
+"""Most bins of a histogram."""
 
 LEAST_ROWS = 4
 """Fewest lines of the plane, even where a long legend exceeds the height."""
@@ -87,7 +87,7 @@ def clients(record: Record, seed: int | None = None) -> RenderableType:
 
 
 def clients_plain(record: Record, seed: int) -> list[dict[str, Any]]:
-    """The same for a program; what is not known is None."""
+    """List the clients of a seed as plain values; None is unknown."""
     solution, own = record.solution(seed), record.own_utilities(seed)
     wishes, has_own = solution.preferences, OWN_TEST in solution.objectives
     names = record.names if len(record.names) == record.clients else ()
@@ -121,7 +121,7 @@ def _in_cell(value: Any) -> str:
 
 
 def plain(record: Record, over: str | None = None) -> dict[str, Any]:
-    """The same for a program; keys are stable."""
+    """Return a run as plain values, for a program; keys are stable."""
     row, *references = comparison([record], over).to_plain()["rows"]
     return {
         "folder": str(record.folder),
@@ -194,7 +194,7 @@ def front_in_terminal(records: Record | Sequence[Record], width: int = 72, heigh
 
 
 def clients_in_terminal(records: Sequence[Record], width: int = 72) -> str:
-    """How many clients have which value of a single objective, by both evaluations, all seeds together."""
+    """Count the clients by their value of a single objective, by both evaluations, all seeds together."""
     runs = comparable(records)
     found = {
         (i, evaluation): np.concatenate([np.zeros(0), *(points[:, 0] for points in run.last_values(evaluation))])
@@ -274,7 +274,7 @@ def _described(record: Record, axis: Axis) -> list[tuple[str, str]]:
 
 
 def _words(record: Record) -> list[tuple[str, str]]:
-    """What only some runs have."""
+    """List facts that only some runs have."""
     return [
         ("attack", record.attack),
         ("defence", record.defence),
@@ -284,7 +284,7 @@ def _words(record: Record) -> list[tuple[str, str]]:
 
 
 def _steps(record: Record) -> str:
-    """What clients' validation rows have chosen of step sizes, seed by seed; empty where these were fixed."""
+    """Tell which step sizes the clients' validation rows have chosen, seed by seed; empty where these were fixed."""
     found = []
     for seed in record.started:
         row = record.of_seed(seed)[-1].row
@@ -297,7 +297,7 @@ def _steps(record: Record) -> str:
 
 
 def _courses(record: Record, axis: Axis) -> list[tuple[str, str]]:
-    """What changed on the way, mean over the seeds, each as a sparkline."""
+    """Draw the course of results, mean over the seeds, each as a sparkline."""
     rounds = record.common_rounds
     if record.single:
         courses = {f"mean {record.objectives[0].name}": (rounds, record.mean_over_rounds(0))}
@@ -321,7 +321,7 @@ def _evenly(places: Array, course: Array) -> Array:
 
 
 def _until(axis: Axis, places: Array) -> str:
-    """How far a course goes, in words; nothing for rounds, which are told elsewhere."""
+    """Tell how far a course goes; empty for rounds, which are told elsewhere."""
     meaning = MEANINGS[axis.over]
     return f" in {meaning.quantity.text(places[-1] * axis.size)} of {meaning.words}" if axis.is_stepped else ""
 

@@ -15,13 +15,12 @@ FRONT, CHOSEN, OTHERS = colour(0), colour(1), "#B0B0B0"
 
 
 def drawn(record: Mapping[str, Any], format: str = "png") -> bytes:
-    """Of the record of a tuning (tuning.json)."""
     return render(figure(record), format)
 
 
 @styled
 def figure(record: Mapping[str, Any]) -> Figure:
-    """The first objective over each of the others; a single one over the trials, in their order."""
+    """Plot the first objective over each of the others; a single one over the trials, in their order."""
     names = list(record["objectives"])
     panels = max(len(names) - 1, 1)
     found = Figure(figsize=(4.2 * panels, 3.4), layout="constrained")

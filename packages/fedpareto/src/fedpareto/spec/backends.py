@@ -54,12 +54,10 @@ class Backend:
 
 
 def names() -> list[str]:
-    """All engines that are installed."""
     return [LocalOptions.name, *sorted({point.name for point in entry_points(group=GROUP)} - {LocalOptions.name})]
 
 
 def backend(name: str) -> Backend:
-    """The engine of a name, or UserError."""
     if name == LocalOptions.name:
         return Backend()
     for point in entry_points(group=GROUP, name=name):
@@ -74,7 +72,6 @@ def backend(name: str) -> Backend:
 def opened(
     spec: Spec, folder: Path | None = None, chosen: Mapping[str, Any] | None = None
 ) -> AbstractContextManager[Engine]:
-    """The engine that a spec names, see Backend.opened."""
     need_accountant(spec.privacy)
     if spec.secure_sum.kind != "none":
         need_cryptography()
@@ -109,7 +106,7 @@ def local(
 
 
 def measured_before(chosen: Mapping[str, Any], names: Sequence[str], folder: Path | None) -> dict[str, int]:
-    """What a run's record says was chosen when it began."""
+    """Return the choices in a run's record."""
     if set(chosen) != set(names) or not all(type(number) is int and number > 0 for number in chosen.values()):
         where = "run.json" if folder is None else folder / "run.json"
         raise DamagedFile(f"{where} is damaged: 'choices' should hold {', '.join(names)}")

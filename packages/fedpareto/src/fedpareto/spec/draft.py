@@ -43,7 +43,7 @@ USED_BY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "defence": DEFENCE_PARAMETERS,
     "selection": SELECTION_PARAMETERS,
 }
-"""Of some sections, the rules or kinds that use each parameter."""
+"""Rules or kinds that use each parameter, of some sections."""
 MOST_SEEDS = 10**5
 """More seeds are a slip of the hand, or mean to fill the memory."""
 OBJECTS: Mapping[str, type] = {
@@ -62,11 +62,10 @@ class Draft:
 
     values: dict[str, Any] = field(default_factory=dict)
     where: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    """By path of keys, "spec.yaml, line 3" or "--set lr=0.1"."""
+    """Place of each path of keys, "spec.yaml, line 3" or "--set lr=0.1"."""
 
     @classmethod
     def read(cls, path: Path) -> Draft:
-        """From a YAML file."""
         return cls(*yaml_file.read(path))
 
     @classmethod
@@ -135,7 +134,7 @@ class Draft:
         return Draft(values, {**self.where, path: place})
 
     def _holds_several(self, path: tuple[str, ...]) -> bool:
-        """Whether a parameter is a list of values, such as columns; of a single one the last that is set counts."""
+        """Return True if a parameter is a list of values, such as columns."""
         classes = {"algorithm": registry.algorithm_class, "problem": registry.problem_class}
         if len(path) == 1 or path[0] not in classes:
             return False
@@ -143,7 +142,6 @@ class Draft:
         return isinstance(getattr(owner, path[1], None), tuple)
 
     def _path(self, key: str, place: str) -> tuple[str, ...]:
-        """The path that a key of --set means."""
         section, dot, name = key.partition(".")
         if dot:
             if section not in SECTIONS:
@@ -291,7 +289,6 @@ class Draft:
         return ["lr"] if isinstance(self.values.get(section), Learner) else list(self._section(section))
 
     def _named(self, section: str) -> tuple[str, dict[str, Any]]:
-        """A section's name and its parameters."""
         values = self._section(section)
         name = values.pop("name", NAMED_SECTIONS[section])
         if not isinstance(name, str):
@@ -397,7 +394,6 @@ def _seeds(value: Any) -> list[Any]:
 
 
 def _lists(value: Any) -> Any:
-    """Turn arrays and tuples into lists, which a file can hold."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -410,5 +406,4 @@ class _Placed(UserError):
 
 
 def load(path: Path) -> Spec:
-    """The spec in a YAML file."""
     return Draft.read(path).finish()

@@ -11,7 +11,7 @@ from fedpareto.spec.spec import Spec
 
 
 def settings_of(spec: Spec) -> list[Setting]:
-    """Of each seed, with the attackers that take part in every round."""
+    """Return the setting of each seed, with the attackers that take part in every round."""
     common = is_common(spec.preferences)
     settings = []
     for seed in spec.seeds:
@@ -28,7 +28,9 @@ def settings_of(spec: Spec) -> list[Setting]:
 
 
 def first_setting(spec: Spec) -> Setting:
-    """Of as few clients as the algorithm can begin with, to see early whether it can: two, or all of a graph."""
+    """Return a setting of as few clients as the algorithm can begin with, to see early whether it can: two, or all of a
+    graph.
+    """
     graph = spec.algorithm.neighbours(spec.clients)
     clients = min(spec.clients, 2) if graph is None else spec.clients
     return setting_of(spec.problem, range(clients), spec.seeds[0], spec.rounds)

@@ -248,21 +248,20 @@ class Spec(Keys):
 
     @property
     def timed(self) -> bool:
-        """Whether the run has a simulated clock."""
+        """True if the run has a simulated clock."""
         return self.simulates or self.chooses
 
     @property
     def simulates(self) -> bool:
-        """Whether that clock moves: without devices work takes no time."""
+        """True if that clock moves: without devices work takes no time."""
         return self.devices.kind != "none" or self.engine.simulates_time
 
     @property
     def chooses(self) -> bool:
-        """Whether policy and selection say who is asked, and not the algorithm's own draw."""
+        """True if policy and selection choose the clients that are asked, and not the algorithm's own draw."""
         return not self.policy.waits or self.selection.kind != "random"
 
     def federation(self, seed: int) -> Federation:
-        """The clients of one seed."""
         run, runs = self.seeds.index(seed), len(self.seeds)
         return Federation.create(self.problem, self.clients, seed, self.preferences, run, runs)
 
@@ -272,7 +271,6 @@ class Spec(Keys):
         return draw_preferences(self.preferences, self.clients, self.problem, seed, run, runs)
 
     def attackers(self) -> list[list[int]]:
-        """The clients that attack, of each seed."""
         return [sorted(self.attack.attackers(range(self.clients), seed)) for seed in self.seeds]
 
     def to_mapping(self) -> dict[str, Any]:
@@ -290,7 +288,6 @@ class Spec(Keys):
         }
 
     def to_yaml(self) -> str:
-        """The text of spec.yaml."""
         return yaml_file.text_of(self.to_mapping())
 
 

@@ -1,4 +1,4 @@
-"""Whether a run chooses step sizes on validation rows, and what that costs."""
+"""The choice of step sizes on validation rows, and its cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Choice = Literal["validated", "fixed"]
 def why_fixed(
     algorithm: Algorithm[Any], problem: Problem, learner: Learner, engine: EngineOptions, privacy: Privacy
 ) -> str:
-    """Why a run's step size cannot be chosen on validation rows; empty if it can."""
+    """Say why a run's step size cannot be chosen on validation rows; empty if it can."""
     plain = algorithm.method
     if not problem.validates:
         return f"'{problem.name}' has no validation rows as it is set"
@@ -46,7 +46,7 @@ def usual(
     privacy: Privacy,
     given: Iterable[str],
 ) -> Choice:
-    """Of a run that does not say: fixed as soon as a step size is among the names of what a user has `given`."""
+    """Return the choice of a run that makes none: fixed if a step size is among the names that a user has `given`."""
     is_given = any("lr" in name.split("_") for name in given)
     return "fixed" if is_given or why_fixed(algorithm, problem, learner, engine, privacy) else "validated"
 
@@ -94,7 +94,7 @@ def beforehand(
 
 
 def chosen(private: Kept, run: int) -> dict[str, dict[str, int]]:
-    """How many clients of a run have chosen each factor for themselves, for its record; nothing where none has."""
+    """Count the clients of a run that chose each factor for themselves, for its record; empty where none has."""
     shelf = private.shelves.get((run, 0))
     for name in registry.stepping().CHOSEN:
         if shelf is not None and name in shelf.tensors and len(shelf.clients):

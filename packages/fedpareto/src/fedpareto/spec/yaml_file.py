@@ -68,7 +68,7 @@ class _Loader(yaml.SafeLoader):
     _composed = 0
 
     def fetch_more_tokens(self) -> None:
-        """See PyYAML, whose time grows with the square of the brackets that are open."""
+        """Limit the open brackets, with whose number PyYAML's time grows by the square."""
         super().fetch_more_tokens()
         if self.flow_level > DEEPEST:
             raise _yaml_error("it is nested too deeply", self.tokens[-1])
@@ -84,7 +84,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """See PyYAML, whose own constructors raise anything."""
+        """Turn whatever PyYAML's constructors raise into an error with its line."""
         try:
             value = super().construct_object(node, deep)
         except RecursionError:
@@ -109,7 +109,7 @@ def _yaml_error(problem: str, where: Any) -> yaml.YAMLError:
 
 
 def _lines(node: yaml.Node | None, file: Path, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
-    """The line of every key in a YAML document, by path; a duplicate key is an error."""
+    """Find the line of every key in a YAML document, by path; a duplicate key is an error."""
     places: dict[tuple[str, ...], str] = {}
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -121,7 +121,7 @@ def _lines(node: yaml.Node | None, file: Path, path: tuple[str, ...] = ()) -> di
 
 
 def _trouble(problem: Exception, text: str) -> str:
-    """What is wrong with a YAML text, with its line first."""
+    """Say what is wrong with a YAML text, with its line first."""
     mark, position = getattr(problem, "problem_mark", None), getattr(problem, "position", None)
     if mark is not None:
         position = mark.index

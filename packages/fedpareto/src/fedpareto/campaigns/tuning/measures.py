@@ -1,4 +1,4 @@
-"""What a candidate is judged by: anything that a run measures, on validation rows and never on test rows."""
+"""The measures of a candidate: any result of a run, on validation rows and never on test rows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ OVER_CLIENTS: Mapping[str, Callable[[np.ndarray], float]] = {
     "worst ": lambda values: float(values.min()),
     "deviation of ": lambda values: float(values.std()),
 }
-"""By the words before an objective's name, what is made of the clients' values, turned so that larger is better."""
+"""Statistic over the clients' values, turned so that larger is better, by the words before an objective's name."""
 UTILITY = "utility"
 WORST_CLIENT = "worst client"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run came to, of each of its seeds."""
+    """The results of a run, by seed."""
 
     points: Sequence[np.ndarray]
     """The clients' objectives on validation rows, `[n, m]`; of a problem without such rows, where it says they may be
@@ -33,9 +33,9 @@ class Measured:
     preferences: Sequence[np.ndarray | None]
     """`[n, m]`; None where they are private."""
     bytes: float
-    """Of all messages, mean over seeds."""
+    """Bytes of all messages, mean over seeds."""
     others: Mapping[str, float] = field(default_factory=dict)
-    """By name, what not every run has: epsilon, seconds, joules."""
+    """Values by name that not every run has: epsilon, seconds, joules."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def known(spec: Spec) -> dict[str, Measure]:
 
 
 def named(spec: Spec, name: str, place: str) -> Measure:
-    """One of them; the beginning of an objective's name will do where it is the only one."""
+    """Return the measure of this name; the beginning of an objective's name will do where it is the only one."""
     every = known(spec)
     if name in every:
         return every[name]
@@ -104,7 +104,7 @@ def _over_clients(
 
 
 def _utility(problem: Problem, made: Callable[[np.ndarray], np.floating]) -> Callable[[Measured], float]:
-    """Of what clients have of their own models under their own preferences."""
+    """Measure the utility of clients' own models under their own preferences."""
 
     def of(run: Measured) -> float:
         found = []

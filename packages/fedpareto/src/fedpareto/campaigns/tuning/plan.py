@@ -205,7 +205,7 @@ def _range(key: str, values: Mapping[str, Any], place: str) -> Axis:
 
 @dataclass(frozen=True)
 class Settings(Bounded):
-    """How candidates are searched."""
+    """The settings of a search."""
 
     objectives: tuple[str, ...] = OBJECTIVES
     """Measures that candidates are judged by: see docs/tuning.md for all that there is."""
@@ -253,20 +253,19 @@ class Tuning:
     objectives: tuple[Measure, ...]
     constraints: tuple[tuple[Measure, Mapping[str, float]], ...]
     first: Spec
-    """Some candidate."""
+    """The spec of the first candidate."""
 
     @property
     def judged_by(self) -> tuple[str, ...]:
-        """The names of everything that is measured."""
         names = [one.name for one in self.objectives] + [one.name for one, _ in self.constraints]
         return tuple(dict.fromkeys(names))
 
     def weights(self) -> list[float]:
-        """Of each objective in the choice."""
+        """Weight of each objective in the choice."""
         return [self.settings.weights.get(one.name, 1.0) for one in self.objectives]
 
     def to_plain(self) -> dict[str, Any]:
-        """What must stay as it is for a study to go on: all but how many trials there are, and who proposes them."""
+        """Return what must stay the same for a study to go on: all but the number of trials and the sampler."""
         kept = asdict(self.settings)
         for name in ("trials", "sampler", "stack", "population", "seed", "weights"):
             del kept[name]
@@ -276,7 +275,7 @@ class Tuning:
 
 
 def read(source: Path | Mapping[str, Any], settings: Sequence[str] = (), grid: str = "", **changes: Any) -> Tuning:
-    """From a file, or from what one holds; `changes` are the command line's, `grid` the name of a published one."""
+    """Read a file, or what one holds; `changes` are the command line's, `grid` the name of a published one."""
     draft = Draft(dict(source)) if isinstance(source, Mapping) else Draft.read(source)
     section = draft.values.get(TUNE, {})
     place = draft.where.get((TUNE,), TUNE)

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 FILE, RECORD, CHOSEN, PICTURE = "study.db", "tuning.json", "chosen.yaml", "front.png"
 NAME = "fedpareto"
 ABOUT, NOTED = "tuning", "measured"
-"""What is noted with the study, and with each of its trials …"""
+"""Attributes of the study, and of each of its trials."""
 BYTES, SECONDS, REASON = "bytes of all seeds", "seconds of training", "reason"
-"""… there beside the values that it is judged by."""
+"""Keys in a trial's attribute, beside the values of its measures."""
 GP_AT_ONCE = 4
 """Candidates that a Gaussian process proposes at once: each one is fitted without the answers to the others."""
 BEFORE_PRUNING = 5
@@ -48,21 +48,21 @@ class Tried:
 
     number: int
     parameters: Mapping[str, Any]
-    """By key of the spec."""
+    """Values by key of the spec."""
     state: str
     """"complete", "pruned" or "failed"."""
     values: Mapping[str, float] = field(default_factory=dict)
-    """By name, what it is judged by."""
+    """Values by the name of the measure."""
     feasible: bool = True
-    """Whether it meets the constraints."""
+    """True if the candidate meets the constraints."""
     bytes: float = 0.0
-    """Of its messages, all seeds together."""
+    """Bytes of its messages, all seeds together."""
     seconds: float = 0.0
     reason: str = ""
 
     @property
     def counts(self) -> bool:
-        """Whether it may be on the front."""
+        """True if the candidate may be on the front."""
         return self.state == "complete" and self.feasible
 
 
@@ -72,7 +72,7 @@ class Outcome:
 
     folder: Path
     objectives: Mapping[str, bool]
-    """By name, whether it is maximised."""
+    """True by name if the objective is maximised."""
     tried: tuple[Tried, ...]
     weights: tuple[float, ...]
 
@@ -108,16 +108,15 @@ class Outcome:
 
     @property
     def bytes(self) -> float:
-        """What the whole search sent, candidates that were given up or failed included."""
+        """Bytes that the whole search sent, candidates that were given up or failed included."""
         return sum(one.bytes for one in self.tried)
 
     def counted(self, state: str) -> int:
-        """How many candidates ended so."""
         return sum(one.state == state for one in self.tried)
 
     @property
     def sentence(self) -> str:
-        """What the search was, in a line."""
+        """A summary of the search."""
         bad = "".join(f", {count} {state}" for state in ("pruned", "failed") if (count := self.counted(state)))
         unfit = sum(one.state == "complete" and not one.feasible for one in self.tried)
         unfit_words = f", {unfit} beyond the constraints" if unfit else ""
@@ -127,7 +126,6 @@ class Outcome:
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """Everything, for other programs."""
         chosen = self.chosen
         return {
             "folder": str(self.folder),
@@ -147,13 +145,12 @@ class Outcome:
 
 
 def need_optuna() -> None:
-    """Raises UserError where it is not installed."""
     if find_spec("optuna") is None:
         raise UserError("a tuning needs Optuna; try: pip install 'fedpareto[tune]'")
 
 
 def run(tuning: Tuning, out: Path, jobs: Jobs, tally: Tally, stop: Stop) -> Outcome:
-    """Tries what the folder does not hold yet; then the record, the choice as a spec, and the picture."""
+    """Try what the folder does not hold yet; then write the record, the choice as a spec, and the picture."""
     need_optuna()
     with held(out, stop) as asked:
         search = Search(tuning, out, jobs, tally, asked)
@@ -178,12 +175,12 @@ def _keep(tuning: Tuning, outcome: Outcome) -> None:
 
 
 def grid_size(tuning: Tuning) -> int:
-    """How many trials there are to be."""
+    """Return the number of trials; a grid has as many as points."""
     return len(list(tuning.space.grid())) if tuning.settings.sampler == "grid" else tuning.settings.trials
 
 
 class _Connection(sqlite3.Connection):
-    """Writes ahead: what was told survives a kill at once, and no write of many waits for the disk."""
+    """A connection that writes ahead: a finished trial survives a kill, and no write of many waits for the disk."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -200,7 +197,6 @@ class Search:
         self.study = self._opened()
 
     def _opened(self) -> optuna.Study:
-        """The study, new or as it was left."""
         url, own = f"sqlite:///{(self.out / FILE).absolute()}", {"connect_args": {"factory": _Connection}}
         directions = ["maximize" if one.maximise else "minimize" for one in self.tuning.objectives]
         pruner = self.optuna.pruners.NopPruner()
@@ -238,7 +234,7 @@ class Search:
         return samplers.RandomSampler(seed=seed)
 
     def _left_over(self) -> list[optuna.Trial]:
-        """Candidates whose process was killed; one that was only half proposed is proposed once more."""
+        """Return candidates whose process was killed; one that was only half proposed is proposed once more."""
         states, found = self.optuna.trial.TrialState, []
         for one in self.study.get_trials(deepcopy=False, states=(states.RUNNING,)):
             known = one.system_attrs.get("fixed_params", {}) | one.params
@@ -251,7 +247,7 @@ class Search:
         return found
 
     def _asked(self, place: int) -> optuna.Trial:
-        """A new candidate with its values. What a sampler draws follows from its place, so a kill changes nothing."""
+        """Ask for a new candidate. What a sampler draws follows from its place, so a kill changes nothing."""
         (seed,) = np.random.SeedSequence((self.tuning.settings.seed, place)).generate_state(1)
         self.study.sampler = self._sampler(int(seed))
         trial = self.study.ask()
@@ -261,7 +257,7 @@ class Search:
     # -- going on --------------------------------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Until there are as many trials as there are to be."""
+        """Try candidates until there are as many as planned."""
         for _ in self._done():
             self.tally.one_more()
         if self.tuning.settings.sampler == "grid":
@@ -275,19 +271,19 @@ class Search:
             left = []
 
     def _done(self) -> list[Any]:
-        """The trials that ended, and not by a kill."""
+        """List the trials that ended, and not by a kill."""
         state = self.optuna.trial.TrialState
         ended = self.study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED, state.FAIL))
         return [one for one in ended if NOTED in one.user_attrs]
 
     def _next_full(self) -> int:
-        """How many have ended when the generation has: one that a kill has cut short is completed first."""
+        """Number of trials after this generation: one that a kill has cut short is completed first."""
         settings = self.tuning.settings
         size = GP_AT_ONCE if settings.sampler == "gp" else settings.population
         return (self.tally.done // size + 1) * size
 
     def _plan_grid(self) -> None:
-        """What of the grid was neither tried nor planned."""
+        """Plan the points of the grid that were neither tried nor planned."""
         state = self.optuna.trial.TrialState
         waiting = self.study.get_trials(deepcopy=False, states=(state.WAITING, state.RUNNING))
         known = {_text(one.params) for one in self._done()}
@@ -297,7 +293,7 @@ class Search:
                 self.study.enqueue_trial(point)
 
     def _generation(self, asked: Sequence[optuna.Trial]) -> None:
-        """Candidates that were proposed together, each told as soon as it is known."""
+        """Train candidates that were proposed together; tell the study of each as soon as it is known."""
         ready: list[tuple[optuna.Trial, Spec, dict[str, Any]]] = []
         for trial in asked:
             values = self.tuning.space.suggested(trial)
@@ -319,7 +315,7 @@ class Search:
                 self._tell(trial, ended[place] if len(ended) == len(some) else Ended({}, reason=KILLED))
 
     def _stacks(self, ready: Sequence[tuple[Any, Spec, Any]]) -> Iterator[list[tuple[Any, Spec, Any]]]:
-        """Those of one shape together, at most so many at a time; how many processes there are has no say in it."""
+        """Yield stacks of candidates of one shape, of a limited size; the number of processes has no say in it."""
         alike: dict[str, list[tuple[Any, Spec, Any]]] = {}
         for one in ready:
             found = shape(one[1])
@@ -329,7 +325,7 @@ class Search:
             yield from (some[begin : begin + size] for begin in range(0, len(some), size))
 
     def _with_pruning(self, some: Sequence[tuple[Any, Spec, Any]]) -> None:
-        """In this process, which has the study at hand."""
+        """Train a stack in this process, which has the study at hand."""
         (objective,) = self.tuning.objectives
 
         def look(number: int, rounds: int, found: Measured) -> bool:
@@ -359,7 +355,6 @@ class Search:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def outcome(self) -> Outcome:
-        """Of all trials that ended."""
         directions = {one.name: one.maximise for one in self.tuning.objectives}
         tried = tuple(self._tried(place, one) for place, one in enumerate(self._done()))
         return Outcome(self.out, directions, tried, tuple(self.tuning.weights()))
@@ -381,7 +376,7 @@ class Search:
 
 
 def _excess(value: float, limits: Any) -> Iterator[tuple[str, float]]:
-    """By how much a value breaks each limit; not at all from 0 down."""
+    """Yield by how much a value breaks each limit; not at all from 0 down."""
     if "least" in limits:
         yield "least", limits["least"] - value
     if "most" in limits:
@@ -393,7 +388,7 @@ def _text(parameters: Any) -> str:
 
 
 def _quiet() -> Any:
-    """Optuna without its own messages; parts of it are marked as experimental."""
+    """Import Optuna without its own messages; parts of it are marked as experimental."""
     import optuna
 
     logging.getLogger("optuna").setLevel(logging.ERROR)

@@ -37,20 +37,20 @@ from fedpareto.spec.spec import SWEEP, Spec
 
 DIVERGED = "training diverged: a client's objectives are not finite numbers"
 Look = Callable[[int, int, Measured], bool]
-"""Of the number of a candidate, its rounds so far and what they came to: whether it is given up."""
+"""Called with a candidate's number, its rounds so far and their results; returns True to give the candidate up."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a candidate."""
+    """The result of a candidate."""
 
     values: dict[str, float]
-    """By name, what it is judged by; empty if it came to nothing."""
+    """Values by the name of the measure; empty if it failed."""
     bytes: float = 0.0
-    """That its messages took, of all seeds."""
+    """Bytes of its messages, of all seeds."""
     seconds: float = 0.0
     reason: str = ""
-    """Why it failed."""
+    """Reason of a failure."""
     pruned: bool = False
 
 
@@ -59,12 +59,11 @@ class Piece:
     """Candidates that are done together, as plain values for another process."""
 
     specs: tuple[dict[str, Any], ...]
-    """As drafts."""
     judged_by: tuple[str, ...]
 
 
 def shape(spec: Spec) -> str | None:
-    """What candidates of one stack have in common; None: this one runs by itself.
+    """Return what candidates of one stack have in common; None: this one runs by itself.
 
     Time, noise, attacks and whatever else looks beyond one round of messages is the loop's own: see runner.
     """
@@ -91,7 +90,6 @@ def shape(spec: Spec) -> str | None:
 
 
 def do(out: Path, piece: Piece, stop: Stop) -> list[Ended]:
-    """The candidates of a piece; see parallel.Pieces."""
     specs = [Draft(values).finish() for values in piece.specs]
     return run_all(specs, piece.judged_by, stop)
 
@@ -103,7 +101,7 @@ def run_all(
     look: Look | None = None,
     every: int = 0,
 ) -> list[Ended]:
-    """What came of each of some candidates of one shape, in one stack; or of a single one."""
+    """Train candidates of one shape in one stack, or a single one."""
     if shape(specs[0]) is None:
         return [_alone(spec, judged_by, stop) for spec in specs]
     begun = time.perf_counter()
@@ -154,7 +152,7 @@ def _ended(
 
 
 def _of_result(result: Result, spent: float) -> Measured:
-    """What a run by itself measured. A client that has no solution counts as a row of NaN."""
+    """Measure a run by itself. A client that has no solution counts as a row of NaN."""
     spec, points = result.spec, []
     for solutions in result.solutions:
         found = np.asarray(solutions.values[chosen_on(list(solutions.values))], dtype=float)
@@ -200,7 +198,7 @@ class _Trials:
         """Candidates whose clients gave no valid reply, and why."""
 
     def run(self) -> list[tuple[Measured, float, bool, str]]:
-        """Of each candidate: what it came to, the bytes of its messages, whether it was given up, and why it failed."""
+        """Return each candidate's results, bytes, whether it was given up, and the reason of a failure."""
         with self.engine.threads():
             while going := self._going():
                 if self.stop():
@@ -217,7 +215,6 @@ class _Trials:
         return sum(spent for of, spent in zip(self.of, self.spent, strict=True) if of == number)
 
     def _going(self) -> list[int]:
-        """The runs that have another round."""
         return [
             run
             for run, number in enumerate(self.of)
@@ -247,11 +244,10 @@ class _Trials:
                     self.states[run] = spec.algorithm.tell(self.states[run], replies)
 
     def _of_good(self, runs: Sequence[int]) -> list[int]:
-        """Those of candidates that are not lost."""
         return [run for run in runs if self.of[run] not in self.lost]
 
     def _give_up(self, going: Sequence[int]) -> None:
-        """Candidates that whoever looks does not want to see any further."""
+        """Give up the candidates that `look` does not want to see any further."""
         numbers = sorted({self.of[run] for run in self._of_good(going)})
         rounds = {number: self.states[self.of.index(number)].round for number in numbers}
         due = [n for n in numbers if self.every and rounds[n] % self.every == 0 and rounds[n] < self.specs[n].rounds]
@@ -262,7 +258,6 @@ class _Trials:
                 self.pruned.add(number)
 
     def _measured(self, numbers: Sequence[int]) -> list[Measured]:
-        """What these candidates have come to."""
         wanted: list[Parcels | None] = [
             self.specs[number].algorithm.solutions(self.states[run]) if number in numbers else None
             for run, number in enumerate(self.of)
