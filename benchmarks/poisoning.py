@@ -18,7 +18,7 @@ import numpy as np
 
 from fedpareto.config.files import read_object, write_atomically
 from fedpareto_audit import matrix as matrices
-from fedpareto_audit.heat_map import heat_map, render
+from fedpareto_audit.figures import heat_map, render
 from fedpareto_audit.matrix import Matrix
 
 SPEC = Path(__file__).parents[1] / "examples" / "matrix-poisoning.yaml"

@@ -132,7 +132,8 @@ def _write_run(
                 blocks["trained"] = columns.put(np.stack(list(trained.values()), axis=1), np.arange(1, clients))
             if measured:
                 blocks["losses"] = columns.put(rng.uniform(size=clients))
-                blocks["participants"] = columns.put_clients(np.arange(0, clients if r < rounds else 0, 2))
+                who = np.arange(0, clients if r < rounds else 0, 2)
+                blocks["participants"] = columns.put(np.zeros((len(who), 0)), who)
             if slow:  # Seconds that a round takes under seed 0; the others are slower, each by the same again.
                 line |= {"clock": slow * (seed + 1) * r, "joules": 50.0 * r, "staleness": float(seed)}
             if clustered:

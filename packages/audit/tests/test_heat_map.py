@@ -7,7 +7,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import Rectangle
 
-from fedpareto_audit.heat_map import HATCH, heat_map, render
+from fedpareto_audit.figures import HATCH, heat_map, render
 
 
 def drawn(values: np.ndarray, refused: np.ndarray, maximise: bool = True, measure: str = "accuracy"):

@@ -240,7 +240,7 @@ def _summary(values: Sequence[float]) -> dict[str, Any]:
 
 
 def _draw(record: Mapping[str, Any], out: Path) -> None:
-    from fedpareto_audit.figure import audit_figure, render
+    from fedpareto_audit.figures import audit_figure, render
 
     figure = audit_figure(record)
     for kind in ("png", "svg"):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import field_names
-from fedpareto.contract.messages import Parcels, Tasks
+from fedpareto.contract.messages import Parcels
 from fedpareto.contract.problem import SupervisedProblem
 from fedpareto.engines.local import LocalEngine
 from fedpareto.tensors import rng
@@ -97,7 +97,8 @@ def _gradient(world: World, rows: int) -> Gradient:
     tasks = spec.algorithm.ask(spec.algorithm.begin(engine.settings[0]))
     if tasks[0].step != "train":
         raise UserError(f"{spec.algorithm.name} begins a round with another step than 'train'")
-    models = _begun(engine, tasks)
+    # Whole models, `[n, d]`: new clients keep nothing that the server does not know.
+    models = torch.cat([engine.models(0, Parcels(some.clients, some.shared, some.own)).rows for some in tasks])
     replies = engine.run(tasks).replies
     if not len(replies):
         raise UserError("no gradient is a finite number")
@@ -119,13 +120,6 @@ def _few_rows(world: World, rows: int) -> Rows:
         chosen = torch.as_tensor(np.resize(stream.permutation(count), rows))
         tables.append({name: column[chosen] for name, column in train.of_client(client).items()})
     return Rows.of(tables)
-
-
-def _begun(engine: LocalEngine, tasks: list[Tasks]) -> Tensor:
-    """Return the whole models with which clients begin, `[n, d]`: new clients keep nothing that the server does not
-    know.
-    """
-    return torch.cat([engine.models(0, Parcels(some.clients, some.shared, some.own)).rows for some in tasks])
 
 
 def _only(seen: Gradient, victims: int) -> Gradient:

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ OWN_UTILITY = Objective("value under the own preference", maximise=True)
 FILE, PICTURE = "matrix.json", "matrix.png"
 NAMES = {"algorithm": "name", **WORDS}
 """Parameter that names an entry, by axis."""
+DERIVED = ("value", "worst", "opens", "failed")
+"""Values of a cell that follow from those of its clients."""
 DIVERGED = "training diverged: not every honest client's objectives are finite numbers"
 NEVER = 10**9
 """Rounds between two evaluations, so that only the final models are measured."""
@@ -69,7 +71,7 @@ class Matrix:
     def read(cls, path: Path, settings: Sequence[str] = ()) -> Matrix:
         """From a YAML file, with `key=value` texts applied to every cell; raises UserError for what no cell can use."""
         draft = Draft.read(path)
-        section = draft.values.get(MATRIX)
+        section, _, rest = draft.parted(MATRIX)
         unknown = [str(key) for key in section if key not in (*AXES, MEASURE)] if isinstance(section, dict) else []
         if not isinstance(section, dict) or unknown:
             but = f", not {unknown[0]}" if unknown else ""
@@ -81,8 +83,7 @@ class Matrix:
                 f"{place}: {MATRIX}.{MEASURE} is {measure!r}; it is 'first', the first objective, or '{OWN}'"
             )
         axes = {axis: _entries(section.get(axis), axis, path) for axis in AXES}
-        rest = {key: value for key, value in draft.values.items() if key != MATRIX}
-        base = Draft(rest, draft.where).with_settings(settings)
+        base = rest.with_settings(settings)
         for axis in AXES:
             if axis in base.values:
                 place = next(place for keys, place in base.where.items() if keys[0] == axis)
@@ -99,9 +100,9 @@ class Matrix:
     def check(self) -> None:
         """Raises UserError if an entry is invalid by itself; that two do not fit together is no error."""
         for algorithm in self.axes["algorithm"]:
-            self._assembled(algorithm, "none", "none").finish()
+            self._assembled(algorithm).finish()
         for attack in self.axes["attack"]:
-            self._assembled(self.axes["algorithm"][0], attack, "none").finish()
+            self._assembled(self.axes["algorithm"][0], attack).finish()
         _ = self.judged
         for defence in self.axes["defence"]:
             try:
@@ -133,7 +134,9 @@ class Matrix:
         parameters = [_parameters(entry, axis) for entry in self.axes[axis]]
         names = [str(entry[NAMES[axis]]) for entry in parameters]
         return [
-            name if names.count(name) == 1 else f"{name} {_in_words(entry, NAMES[axis])}".strip()
+            name
+            if names.count(name) == 1
+            else f"{name} {', '.join(f'{key}={value}' for key, value in entry.items() if key != NAMES[axis])}".strip()
             for name, entry in zip(names, parameters, strict=True)
         ]
 
@@ -151,15 +154,17 @@ class Matrix:
     def spec(self, cell: Cell) -> Spec | str:
         """Return the spec of a cell; or the reason why there is none: the defence does not fit the algorithm."""
         algorithm, attack, _ = self.entries(cell)
-        self._assembled(algorithm, attack, "none").finish()
+        self._assembled(algorithm, attack).finish()
         try:
             return Draft(self.draft(cell).values).finish()  # The line of the entry is not part of the reason.
         except UserError as problem:
             return str(problem)
 
-    def _assembled(self, algorithm: Entry, attack: Entry, defence: Entry) -> Draft:
-        values = {**self.base.values, "algorithm": algorithm, "attack": attack, "defence": defence}
-        return _quick(Draft(values, self.base.where))
+    def _assembled(self, algorithm: Entry, attack: Entry = "none", defence: Entry = "none") -> Draft:
+        entries = {"algorithm": algorithm, "attack": attack, "defence": defence}
+        # Unless the file asks for it, nothing is evaluated on the way, and how to stack clients is not measured.
+        values = {"evaluate_every": NEVER, **self.base.values, **entries}
+        return Draft(values, self.base.where).with_engine(ONE_TO_A_CORE)
 
     def _place(self, axis: str) -> str:
         """The line of an axis, as the beginning of a message."""
@@ -169,7 +174,7 @@ class Matrix:
     @cached_property
     def calm(self) -> Spec:
         """The spec of a cell without attack and defence."""
-        return self._assembled(self.axes["algorithm"][0], "none", "none").finish()
+        return self._assembled(self.axes["algorithm"][0]).finish()
 
     @property
     def objective(self) -> Objective:
@@ -196,11 +201,15 @@ def run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], bool
     """Run what the folder does not hold yet, keep every finished cell there, and draw the heat map."""
     matrix.must_begin()
     with held(out, stop) as asked:
-        return _run(matrix, out, jobs, say, asked)
+        store = _Store(out, matrix)
+        _run_missing(store, jobs, say, asked)
+        record = store.record()
+        _draw(record, out)
+    return record
 
 
-def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], bool]) -> dict[str, Any]:
-    store = _Store(out, matrix)
+def _run_missing(store: _Store, jobs: Jobs, say: Say, stop: Callable[[], bool]) -> None:
+    matrix = store.matrix
     missing = [cell for cell in matrix.cells if matrix.key(cell) not in store.found]
     specs = {cell: matrix.spec(cell) for cell in missing}
     for cell, spec in specs.items():
@@ -216,8 +225,8 @@ def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], boo
         return stop()
 
     try:
-        measure = _measure_own if matrix.own else _measure
-        pieces = Pieces(measure, [matrix.draft(cell).values for cell in work], out)
+        measure = partial(_measure, own=True) if matrix.own else _measure
+        pieces = Pieces(measure, [matrix.draft(cell).values for cell in work], store.path.parent)
         for number, found in side_by_side(pieces, jobs, is_to_stop):
             store.keep(work[number], found)
             store.changed()
@@ -226,9 +235,6 @@ def _run(matrix: Matrix, out: Path, jobs: Jobs, say: Say, stop: Callable[[], boo
         raise Stopped(f"stopped after {tally.done} of {len(work)} cells") from None
     finally:
         store.write()
-    record = store.record()
-    _draw(record, out)
-    return record
 
 
 def _counts(store: _Store, work: int) -> str:
@@ -239,26 +245,18 @@ def _counts(store: _Store, work: int) -> str:
     return f"{len(cells)} cells: {before}{work} to run, {unfit} that do not fit together"
 
 
-def _measure(out: Path, values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
-    return _measured_by(_first_objective, values, stop)
-
-
-def _measure_own(out: Path, values: dict[str, Any], stop: Callable[[], bool]) -> dict[str, Any]:
-    return _measured_by(_own_utility, values, stop)
-
-
-def _measured_by(
-    measure: Callable[[Result, int], np.ndarray], values: dict[str, Any], stop: Callable[[], bool]
-) -> dict[str, Any]:
+def _measure(out: Path, values: dict[str, Any], stop: Callable[[], bool], own: bool = False) -> dict[str, Any]:
+    """Run one cell, of which no file is kept; return every client's value of each seed."""
     start = time.perf_counter()
     spec = Draft(values).finish()
+    seeds, measure = range(len(spec.seeds)), _own_utility if own else _first_objective
     try:
         result = runner.start(spec, stop=stop)
-        found = {"clients": [_finite(measure(result, run)) for run in range(len(spec.seeds))]}
+        found = {"clients": [_finite(measure(result, run)) for run in seeds]}
     except UserError as problem:  # Such as a model that diverged: that is the attack's effect.
         return {"failed": str(problem)}
     if spec.attack.kind == SPLIT:
-        found["opened"] = [_finite(_final(result, run)[SPLIT][:, 0]) for run in range(len(spec.seeds))]
+        found["opened"] = [_finite(_final(result, run)[SPLIT][:, 0]) for run in seeds]
     return {**found, "seconds": round(time.perf_counter() - start, 3)}
 
 
@@ -277,7 +275,11 @@ class _Store(Ledger):
             with reading(str(self.path)):
                 record = read_object(self.path)
                 base, own = record["base"], record.get("own", False)
-                self.found = {cell["key"]: _measured(cell) for cell in record["cells"]}
+                # Without what follows from its clients' values: other clients may be compared now.
+                self.found = {
+                    cell["key"]: {name: cell[name] for name in cell if "clients" not in cell or name not in DERIVED}
+                    for cell in record["cells"]
+                }
                 different = first_difference(base, _plain(self.matrix.base.values))
                 if not different:
                     self.record()  # A damaged cell is found now, and not after the last one.
@@ -344,7 +346,7 @@ def values_of(record: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _draw(record: Mapping[str, Any], out: Path) -> None:
-    from fedpareto_audit.heat_map import heat_map, render
+    from fedpareto_audit.figures import heat_map, render
 
     values, refused = values_of(record)
     labels, measure = record["labels"], record["measure"]
@@ -382,22 +384,6 @@ def _entries(value: Any, axis: str, path: Path) -> tuple[Entry, ...]:
 
 def _parameters(entry: Entry, axis: str) -> dict[str, Any]:
     return {NAMES[axis]: entry} if isinstance(entry, str) else entry
-
-
-def _in_words(entry: Mapping[str, Any], name: str) -> str:
-    return ", ".join(f"{key}={value}" for key, value in entry.items() if key != name)
-
-
-def _quick(draft: Draft) -> Draft:
-    """Leave intermediate evaluations out of a cell, and measuring how to stack clients."""
-    draft = draft.with_engine(ONE_TO_A_CORE)
-    return Draft({"evaluate_every": NEVER, **draft.values}, draft.where)
-
-
-def _measured(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a cell without what follows from its clients' values: other clients may be compared now."""
-    derived = ("value", "worst", "opens", "failed") if "clients" in cell else ()
-    return {key: value for key, value in cell.items() if key not in derived}
 
 
 def _plain(values: Any) -> Any:

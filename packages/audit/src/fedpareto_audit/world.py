@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.config.bounds import AtLeast, Bounded, Count
 from fedpareto.config.errors import UserError
 from fedpareto.config.interrupts import Stopped
 from fedpareto.contract.algorithm import Setting, State
@@ -45,20 +46,20 @@ APART = 1_000_003
 
 
 @dataclass(frozen=True)
-class Effort:
+class Effort(Bounded):
     """The effort of an attacker."""
 
-    shadows: int = 32
+    shadows: Annotated[int, AtLeast(2)] = 32
     """Shadow clients for each message that differs."""
-    references: int = 4
+    references: Annotated[int, AtLeast(2)] = 4
     """Whole federations on the attacker's own rows."""
-    rows: int = 100
+    rows: Annotated[int, AtLeast(2)] = 100
     """Rows of each client, and as many strangers, of which membership is guessed."""
-    victims: int = 10
+    victims: Count = 10
     """Clients that are attacked."""
-    batches: tuple[int, ...] = (1, 8)
+    batches: tuple[Count, ...] = (1, 8)
     """Rows in the gradient from which rows are reconstructed."""
-    steps: int = 200
+    steps: Count = 200
     """Steps of an optimisation for rows."""
 
 

@@ -31,39 +31,17 @@ if TYPE_CHECKING:
 from fedpareto.config.version import VERSION as __version__
 
 _HOMES = {
-    "allow": "fedpareto.contract.consent",
-    "load": "fedpareto.api",
-    "run": "fedpareto.api",
-    "resume": "fedpareto.api",
-    "sweep": "fedpareto.api",
-    "table": "fedpareto.api",
-    "tune": "fedpareto.api",
-    "Federation": "fedpareto.contract.federation",
-    "make_algorithm": "fedpareto.contract.registry",
-    "SolutionSet": "fedpareto.contract.solutions",
-    "LocalEngine": "fedpareto.engines.local",
-    "UserError": "fedpareto.config.errors",
-    "Callback": "fedpareto.runs.callbacks",
-    "Result": "fedpareto.runs.result",
+    "fedpareto.api": ("load", "resume", "run", "sweep", "table", "tune"),
+    "fedpareto.config.errors": ("UserError",),
+    "fedpareto.contract.consent": ("allow",),
+    "fedpareto.contract.federation": ("Federation",),
+    "fedpareto.contract.registry": ("make_algorithm",),
+    "fedpareto.contract.solutions": ("SolutionSet",),
+    "fedpareto.engines.local": ("LocalEngine",),
+    "fedpareto.runs.callbacks": ("Callback",),
+    "fedpareto.runs.result": ("Result",),
 }
-
-__all__ = [
-    "Callback",
-    "Federation",
-    "LocalEngine",
-    "Result",
-    "SolutionSet",
-    "UserError",
-    "__version__",
-    "allow",
-    "load",
-    "make_algorithm",
-    "resume",
-    "run",
-    "sweep",
-    "table",
-    "tune",
-]
+__all__ = ["__version__", *(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604 - all are texts
 
 
 def __dir__() -> list[str]:
@@ -71,6 +49,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
     raise AttributeError(f"module 'fedpareto' has no attribute '{name}'")

@@ -47,7 +47,7 @@ def test_every_number_is_read_as_it_was_measured(source: Any, tmp_path: Path) ->
             "trained": columns.put(trained.astype(float), who),
             "traffic": columns.put(traffic, np.array([0, 7])),
             "losses": columns.put(np.array(ODD), np.arange(8)),
-            "participants": columns.put_clients(who),
+            "participants": columns.put(np.zeros((len(who), 0)), who),
             "weights": columns.put(np.full((8, 3), 0.1)),
         }
     }

@@ -80,7 +80,7 @@ def test_the_share_improved_counts_participants_of_consecutive_rounds(write_run)
         del blocks["losses"]
         if r in losses:
             blocks["losses"] = columns.put(np.array(losses[r], dtype=float))
-            blocks["participants"] = columns.put_clients(np.arange(3))
+            blocks["participants"] = columns.put(np.zeros((3, 0)), np.arange(3))
         return line
 
     rewrite(folder, change)
@@ -95,7 +95,10 @@ def test_the_share_improved_counts_participants_of_consecutive_rounds(write_run)
     [
         (lambda columns: {"losses": columns.put(np.zeros(1))}, "has values of 1 clients; there are 10"),
         (lambda columns: {"losses": columns.put(np.zeros((10, 2)))}, r"has \(\) values, not \(2,\)"),
-        (lambda columns: {"participants": columns.put_clients(np.array([3, 10]))}, "names a client that is not one"),
+        (
+            lambda columns: {"participants": columns.put(np.zeros((2, 0)), np.array([3, 10]))},
+            "names a client that is not one",
+        ),
         (lambda columns: {"losses": "low"}, "a block is not an object"),
     ],
 )

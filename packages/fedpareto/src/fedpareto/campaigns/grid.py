@@ -99,12 +99,10 @@ class _Points:
 
 
 def _points(draft: Draft, settings: Sequence[str]) -> _Points:
-    section = draft.values.get(SWEEP, {})
-    place = draft.where.get((SWEEP,), SWEEP)
+    section, place, rest = draft.parted(SWEEP, {})
     if not isinstance(section, Mapping):
         raise UserError(f"{place}: {SWEEP} lists values by parameter, such as lr: [0.1, 0.01], not {section!r}")
-    rest = {key: value for key, value in draft.values.items() if key != SWEEP}
-    base = Draft(rest, draft.where).with_settings(settings)
+    base = rest.with_settings(settings)
     for text in settings:
         key = text.partition("=")[0].strip()
         if key in section:
@@ -138,13 +136,10 @@ def _stacked(runs: Sequence[Planned]) -> list[Planned]:
     for number, run in enumerate(runs):
         mapping = run.spec.to_mapping()
         mapping.pop(SEEDS)
-        alike.setdefault(_as_text(mapping) if _are_independent(run.spec) else str(number), []).append(run)
+        # A seed's result must be the same whichever others are beside it.
+        is_alone = not run.spec.engine.in_process or run.spec.preferences == SWEEP or run.spec.privacy.kind != "none"
+        alike.setdefault(str(number) if is_alone else _as_text(mapping), []).append(run)
     return [_together(some) for some in alike.values()]
-
-
-def _are_independent(spec: Spec) -> bool:
-    """Return True if a seed's result is the same whichever others are beside it."""
-    return spec.engine.in_process and spec.preferences != SWEEP and spec.privacy.kind == "none"
 
 
 def _together(runs: Sequence[Planned]) -> Planned:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def run(
         missing = [one for one in plan if record.runs[one.name].status != "finished"]
         for _ in range(len(plan) - len(missing)):
             tally.one_more()
-        pieces = Pieces(_do, [(one.name, one.values) for one in missing], out, _own, _lost)
+        pieces = Pieces(_do, [(one.name, one.values) for one in missing], out, itemgetter(0), _lost)
         try:
             for number, (status, reason) in side_by_side(pieces, jobs, asked):
                 record.ended(missing[number].name, status, reason)
@@ -117,10 +118,6 @@ def run(
             tally.end()
             record.write()
         return _summed_up(Campaign(out, tuple(record.runs.values())), write_page)
-
-
-def _own(piece: tuple[str, dict[str, Any]]) -> str:
-    return piece[0]
 
 
 def _lost(reason: str) -> tuple[str, str]:
@@ -203,7 +200,8 @@ def _summed_up(campaign: Campaign, write_page: Callable[[Summary, Path], Path] |
     groups = list(_comparable(campaign))
     summaries, pages = [], []
     for number, (problem, runs, records) in enumerate(groups):
-        summary = report.summary(records, [_in_words(run) for run in runs])
+        varied = ({key: grid.in_words(value) for key, value in run.settings.items()} for run in runs)
+        summary = report.summary(records, [one or {"run": run.name} for one, run in zip(varied, runs, strict=True)])
         page = PAGE if len(groups) == 1 else f"{PAGE}-{number + 1}-{problem}"
         summaries.append(summary)
         if write_page is not None:
@@ -224,7 +222,3 @@ def _comparable(campaign: Campaign) -> Iterator[tuple[str, list[Ran], list[Any]]
     for (problem, _), group in groupby(sorted(done, key=kind), key=kind):
         runs, records = zip(*group, strict=True)
         yield problem, list(runs), list(records)
-
-
-def _in_words(run: Ran) -> dict[str, str]:
-    return {key: grid.in_words(value) for key, value in run.settings.items()} or {"run": run.name}

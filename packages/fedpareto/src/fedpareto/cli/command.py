@@ -147,7 +147,8 @@ def main() -> None:
     except (MemoryError, RuntimeError) as problem:
         if not isinstance(problem, MemoryError) and not re.search("(not enough|out of|allocate) memory", str(problem)):
             raise
-        _fail_for_lack_of_memory(problem)
+        what = str(problem).partition("\n")[0].rpartition("] ")[2]  # Torch's message, without its source location.
+        _fail(f"not enough memory ({what}); fewer clients or seeds, or --set memory=… for smaller stacks, may help", 2)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except BrokenPipeError:
@@ -180,11 +181,6 @@ def _end_for_lack_of_a_reader() -> None:
     """The reader of our output has closed it, as `fedpareto algorithms | head -1` does; that is no failure."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # For what Python still has to write at its end.
     sys.exit(0)
-
-
-def _fail_for_lack_of_memory(problem: Exception) -> None:
-    what = str(problem).partition("\n")[0].rpartition("] ")[2]  # Torch's message, without its source location.
-    _fail(f"not enough memory ({what}); fewer clients or seeds, or --set memory=… for smaller stacks, may help", 2)
 
 
 def _fail(message: str, code: int) -> None:

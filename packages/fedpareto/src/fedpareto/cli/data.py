@@ -165,7 +165,11 @@ def fetch(
             path = find(dataset, file)
             # A sample in its place is not what was requested.
             is_new = path is None or not is_named(path, file)
-            path = fetch_file(dataset, file, _unseen if quiet else None) if path is None or is_new else path
+            path = (
+                fetch_file(dataset, file, (lambda have, total: None) if quiet else None)
+                if path is None or is_new
+                else path
+            )
             if not is_new:
                 verified(file, path)
             if not quiet:
@@ -233,7 +237,3 @@ def _chosen(names: list[str] | None) -> list[DataSet]:
     from fedpareto.problems.data import catalogue, data_set
 
     return [data_set(name) for name in names] if names else list(catalogue().values())
-
-
-def _unseen(have: int, total: int) -> None:
-    """Quiet."""

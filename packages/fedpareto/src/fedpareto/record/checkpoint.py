@@ -154,7 +154,9 @@ class Checkpoint:
         found = {}
         for name, item in content.items():
             own = getattr(like, name) if isinstance(like, cls) else None
-            found[name] = self._unpack(item, [*_kinds(own), *_dataclasses(hints[name])], own, setting)
+            # Of a tuple, the types of its items: states of algorithms that nothing here names.
+            kinds = {type(one) for one in (own if isinstance(own, tuple) else (own,))}
+            found[name] = self._unpack(item, [*kinds, *_dataclasses(hints[name])], own, setting)
         return cls(**found)
 
     # -- other tensors ---------------------------------------------------------------------------------------------
@@ -225,11 +227,6 @@ def _dataclasses(hint: Any) -> Iterator[type]:
         yield from _dataclasses(argument)
 
 
-def _kinds(value: Any) -> set[type]:
-    """The type of a value, or those of what a tuple of it holds: states of algorithms that nothing here names."""
-    return {type(item) for item in value} if isinstance(value, tuple) else {type(value)}
-
-
 def _fitting(classes: Sequence[type], content: Mapping[str, Any]) -> type:
     """The class that has these fields; or one that has more by now, which have a default."""
     known = [cls for cls in classes if dataclasses.is_dataclass(cls)]
@@ -237,12 +234,8 @@ def _fitting(classes: Sequence[type], content: Mapping[str, Any]) -> type:
         if {entry.name for entry in dataclasses.fields(cls)} == content.keys():
             return cls
     for cls in known:
-        if content.keys() <= {one.name for one in dataclasses.fields(cls)} and _required(cls) <= content.keys():
+        fields, missing = dataclasses.fields(cls), dataclasses.MISSING
+        needed = {one.name for one in fields if one.default is missing and one.default_factory is missing}
+        if needed <= content.keys() <= {one.name for one in fields}:
             return cls
     raise UserError(f"the checkpoint was written by another version: nothing here has the parts {', '.join(content)}")
-
-
-def _required(cls: type) -> set[str]:
-    missing = dataclasses.MISSING
-    fields = dataclasses.fields(cls)
-    return {one.name for one in fields if one.default is missing and one.default_factory is missing}

@@ -168,10 +168,6 @@ class Columns:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def put_clients(self, clients: np.ndarray) -> dict[str, Any]:
-        """Append a list of clients: a block of theirs without any values."""
-        return self.put(np.zeros((len(clients), 0)), clients)
-
     def put(self, values: np.ndarray, clients: np.ndarray | None = None) -> dict[str, Any]:
         """Appends values `[k, ...]` of all clients, or of these `[k]`; returns the block, for the row.
 

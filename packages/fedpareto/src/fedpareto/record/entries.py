@@ -10,19 +10,19 @@ import numpy as np
 
 from fedpareto.moo.fairness import Evaluation
 from fedpareto.record.columns import Columns, Evaluated
-from fedpareto.record.matrices import Packed
-from fedpareto.record.run_files import (
-    Array,
-    Clusters,
-)
+from fedpareto.record.run_files import Array, Clusters
 
 ROWS = ("train", "validation", "test")
 """Splits that are parts of the clients' data."""
-
-
 EVALUATIONS: tuple[Evaluation, ...] = ("sent", "trained")
 OWN_TEST = "own-test"
 """The split of each client's own test rows, where "test" is those of all clients."""
+
+
+PLACES = 10_000
+"""Similarities are written to four decimal places."""
+SMALL, EXACT = "<i2", "<f8"
+"""Types: PLACES of a number, if that is whole; the number itself."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,37 @@ class Event:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A square matrix in as few bytes as hold its numbers exactly: there is one of every round."""
+
+    rows: int
+    type: str
+    half: bool
+    """True if the half below the diagonal is left out, because it equals the half above."""
+    content: bytes
+
+    @classmethod
+    def of(cls, matrix: Array) -> Packed:
+        """Pack a matrix `[k, k]`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            small = np.round(matrix * PLACES).astype(SMALL)
+        found = small if np.array_equal(small / PLACES, matrix) else matrix.astype(EXACT)
+        half = np.array_equal(found, found.T, equal_nan=True)
+        content = found[np.triu_indices(len(found))] if half else found
+        return cls(len(found), found.dtype.str, half, content.tobytes())
+
+    @property
+    def matrix(self) -> Array:
+        numbers, whole = np.frombuffer(self.content, self.type), np.empty((self.rows, self.rows))
+        if self.half:
+            above = np.triu_indices(self.rows)
+            whole[above] = whole.T[above] = numbers
+        else:
+            whole[:] = numbers.reshape(whole.shape)
+        return whole / PLACES if self.type == SMALL else whole
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Line:
     """One seed after one round. The values of single clients are read when they are asked for."""
@@ -122,6 +153,10 @@ class Line:
     """Time of writing in seconds since 1970; NaN where the line does not say."""
     similarity_of: tuple[int, ...] | None = None
     """The clients that are compared, ascending; None: all."""
+
+    @property
+    def bytes_both_ways(self) -> int:
+        return self.bytes_down + self.bytes_up
 
     @property
     def preferences(self) -> Array | None:

@@ -90,7 +90,8 @@ class Rounds:
             self.trouble = problem
             return 0, False
         if found.again:
-            self._forget()
+            self.epoch += bool(self.lines)
+            self.lines, self.waiting, self._reached, self.damage = Lines(self.columns), [], 0, None
         if self.damage is None:
             self._take_all(found)
         is_again = self.epoch != before
@@ -119,10 +120,6 @@ class Rounds:
             # A resumed run writes the round it was stopped in again; the later row counts.
             self.lines.replace(place, line)
             self.epoch += 1
-
-    def _forget(self) -> None:
-        self.epoch += bool(self.lines)
-        self.lines, self.waiting, self._reached, self.damage = Lines(self.columns), [], 0, None
 
     def check(self, is_over: bool) -> None:
         """Raises what is wrong; after a power cut the values of the last rows of a run under way may be missing."""

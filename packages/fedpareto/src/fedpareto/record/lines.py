@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 
 from fedpareto.record.chunked_array import Pieces
 from fedpareto.record.columns import KEY, Block, Columns
-from fedpareto.record.entries import EVALUATIONS, Line
-from fedpareto.record.matrices import Kind, Packed
+from fedpareto.record.entries import EVALUATIONS, Line, Packed
 from fedpareto.record.run_files import Array, Clusters
 
 COUNTS = ("replies", "failures", "bytes_up", "bytes_down")
@@ -21,13 +20,11 @@ MEASURED = (
 """Numbers of a line that need not be there."""
 NUMBERS = ("seed", "round", *COUNTS, *MEASURED)
 """Numbers that are stored of every line, in this order; its averages and ELSEWHERE follow."""
-ELSEWHERE = ("begin", "alike", "similar")
-"""Numbers that point elsewhere: the byte of the first block, the index of the line's Alike and of its similarities."""
+ELSEWHERE = ("begin", "alike")
+"""Numbers that point elsewhere: the byte of the first block, and the index of the line's Alike."""
 FIRST_COUNT, FIRST_MEASURED = 2, 2 + len(COUNTS)
 Layout = tuple[tuple[str, Block], ...]
 """A line's blocks, as if the first began at 0."""
-NONE = -1
-"""Index of the similarities of a line without any."""
 
 
 class Alike(NamedTuple):
@@ -37,7 +34,6 @@ class Alike(NamedTuple):
     layout: Layout
     clusters: Clusters | None
     compared: tuple[int, ...] | None
-    similar: Kind | None
 
 
 class Lines(Sequence[Line]):
@@ -50,7 +46,7 @@ class Lines(Sequence[Line]):
         self._numbers = Pieces(self._end + len(ELSEWHERE), "<f8")
         self._alike: list[Alike] = []
         self._places: dict[Alike, int] = {}
-        self._similar: dict[Kind, Pieces] = {}
+        self._packed: dict[int, Packed] = {}
         self._rest: dict[int, Mapping[str, Any]] = {}
         self._last: dict[int, int] = {}
         """Largest round by seed."""
@@ -77,36 +73,24 @@ class Lines(Sequence[Line]):
         self._numbers.extend(self._kept(line)[None])
 
     def replace(self, place: int, line: Line) -> None:
-        """Replace a line, and leave its similarities where they are: runs are seldom resumed."""
         self._note(place, line)
         self._numbers[place][:] = self._kept(line)
 
     def _note(self, place: int, line: Line) -> None:
         rest = {key: value for key, value in line.row.items() if key not in ("seed", "round", KEY)}
-        if rest:
-            self._rest[place] = rest
-        else:
-            self._rest.pop(place, None)
+        _keep(self._rest, place, rest or None)
+        _keep(self._packed, place, line.packed)
 
     def _kept(self, line: Line) -> Array:
         blocks: Mapping[str, Block] = line.row.get(KEY, {})
         begin = min((block.at for block in blocks.values()), default=0)
         layout = tuple((name, block.moved(-begin)) for name, block in blocks.items())
-        kind = None if line.packed is None else line.packed.kind
-        alike = Alike(line.seed, layout, line.few_clusters, line.similarity_of, kind)
+        alike = Alike(line.seed, layout, line.few_clusters, line.similarity_of)
         if alike not in self._places:
             self._places[alike] = len(self._alike)
             self._alike.append(alike)
         numbers = (float(getattr(line, name)) for name in NUMBERS)
-        return np.array([*numbers, *line.averages.ravel(), begin, self._places[alike], self._put(line.packed)])
-
-    def _put(self, packed: Packed | None) -> int:
-        """Store the similarities of a line; return their index among all of their kind."""
-        if packed is None:
-            return NONE
-        kept = self._similar.setdefault(packed.kind, Pieces(packed.kind.length, "u1"))
-        kept.extend(np.frombuffer(packed.content, np.uint8)[None])
-        return len(kept) - 1
+        return np.array([*numbers, *line.averages.ravel(), begin, self._places[alike]])
 
     def place_of(self, seed: int, round: int) -> int | None:
         """Return the index of the line of a round, if there is one."""
@@ -129,13 +113,13 @@ class Lines(Sequence[Line]):
         """Return the values of each line beyond its numbers, clusters and similarities."""
         return [self._rest.get(place, NOTHING) for place in range(since, len(self))]
 
-    def _elsewhere(self, place: int) -> tuple[int, Alike, int]:
-        begin, alike, similar = map(int, self._numbers[place][self._end :])
-        return begin, self._alike[alike], similar
+    def _elsewhere(self, place: int) -> tuple[int, Alike]:
+        begin, alike = map(int, self._numbers[place][self._end :])
+        return begin, self._alike[alike]
 
     def row(self, place: int) -> dict[str, Any]:
         """Return a line's row: its other values, and its blocks."""
-        begin, alike, _ = self._elsewhere(place)
+        begin, alike = self._elsewhere(place)
         blocks = {name: block.moved(begin) for name, block in alike.layout}
         known = {"seed": alike.seed, "round": int(self._numbers[place][1])}
         return {**known, **self._rest.get(place, NOTHING), KEY: blocks}
@@ -143,7 +127,7 @@ class Lines(Sequence[Line]):
     def rows_with(self, name: str, places: Iterable[int]) -> list[dict[str, Any]]:
         found = []
         for place in places:
-            begin, alike, _ = self._elsewhere(place)
+            begin, alike = self._elsewhere(place)
             found.append({KEY: {key: block.moved(begin) for key, block in alike.layout if key == name}})
         return found
 
@@ -151,10 +135,9 @@ class Lines(Sequence[Line]):
         return any(key == name for key, _ in self._elsewhere(place)[1].layout)
 
     def _made(self, place: int) -> Line:
-        numbers, (_, alike, similar) = self._numbers[place], self._elsewhere(place)
+        numbers, alike = self._numbers[place], self._elsewhere(place)[1]
         counts = dict(zip(COUNTS, map(int, numbers[FIRST_COUNT:FIRST_MEASURED]), strict=True))
         measured: Any = dict(zip(MEASURED, numbers[FIRST_MEASURED : len(NUMBERS)].tolist(), strict=True))
-        kind = alike.similar
         return Line(
             seed=alike.seed,
             round=int(numbers[1]),
@@ -162,7 +145,7 @@ class Lines(Sequence[Line]):
             **measured,
             averages=numbers[len(NUMBERS) : self._end].reshape(self._means).copy(),
             few_clusters=alike.clusters,
-            packed=None if kind is None else Packed(kind, self._similar[kind][similar].tobytes()),
+            packed=self._packed.get(place),
             similarity_of=alike.compared,
             row=self.row(place),
             columns=self.columns,
@@ -180,6 +163,15 @@ class Lines(Sequence[Line]):
 
 
 NOTHING: Mapping[str, Any] = {}
+T = TypeVar("T")
+
+
+def _keep(found: dict[int, T], place: int, value: T | None) -> None:
+    """Set or remove an entry."""
+    if value is not None:
+        found[place] = value
+    else:
+        found.pop(place, None)
 
 
 class Chosen(Sequence[Line]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -14,9 +14,8 @@ from fedpareto.config.files import quoted, read_json
 from fedpareto.moo.indicators import all_indicators, own_utilities
 from fedpareto.moo.tested import Tested
 from fedpareto.record.columns import Columns
-from fedpareto.record.entries import EVALUATIONS, Event, Line, Objective, Output, Process, Solution, Status
+from fedpareto.record.entries import EVALUATIONS, Event, Line, Objective, Output, Packed, Process, Solution, Status
 from fedpareto.record.lines import COUNTS, MEASURED
-from fedpareto.record.matrices import Packed
 from fedpareto.record.run_files import (
     Array,
     as_object,
@@ -44,66 +43,68 @@ MOST_NAMED = 10
 
 def run_of(folder: Path) -> Record:
     """Read run.json, before any round of a run is known."""
-    run = _read_run(folder)
-    where = str(folder / "run.json")
+    path = folder / "run.json"
+    where = str(path)
+    if not path.is_file():
+        raise UserError(_not_a_run(folder))
+    run = as_object(read_json(path), where)
+    must_be_readable(run, folder)
+
+    def text(name: str, default: str | None = None) -> str:
+        return printable(get(run, name, str, where, default))
+
+    def listed(name: str) -> Any:
+        return get(run, name, list, where, [])
+
     objectives = tuple(_objective(entry, where) for entry in get(run, "objectives", list, where))
-    m = len(objectives)
+    m, splits, known_front = len(objectives), run.get("splits"), None
     if not m:
         raise DamagedFile(f"{where}: 'objectives' is empty")
+    if not isinstance(splits, list) or not splits:
+        raise DamagedFile(f"{where}: 'splits': expected a list of names")
+    if run.get("known_front"):
+        known_front = matrix(run["known_front"], m, f"{where}: 'known_front'")
+        if not np.isfinite(known_front).all():
+            raise DamagedFile(f"{where}: 'known_front' holds values that are not finite")
+    outputs = [as_object(entry, f"{where}: 'outputs'") for entry in listed("outputs")]
+    attackers = get(run, "attackers", list, where) if "attack" in run else []
+    by_seed = tuple(integers(of_seed, f"{where}: 'attackers'") for of_seed in attackers)
     return Record(
         folder=folder,
-        label=printable(get(run, "algorithm", str, where)),
-        algorithm=printable(get(run, "algorithm", str, where)),
-        problem=printable(get(run, "problem", str, where)),
+        label=text("algorithm"),
+        algorithm=text("algorithm"),
+        problem=text("problem"),
         parameters=as_object(run.get("parameters", {}), f"{where}: 'parameters'"),
         seeds=integers(run.get("seeds"), f"{where}: 'seeds'"),
         clients=get(run, "clients", int, where),
         rounds=get(run, "rounds", int, where),
         objectives=objectives,
-        outputs=tuple(_output(entry, where) for entry in get(run, "outputs", list, where, [])),
-        splits=_splits(run.get("splits"), f"{where}: 'splits'"),
-        tested=_tested(get(run, "tested", list, where, []), m, f"{where}: 'tested'"),
-        central={},
-        names=tuple(printable(name) for name in get(run, "names", list, where, [])),
-        known_front=_known_front(run.get("known_front"), m, f"{where}: 'known_front'"),
+        outputs=tuple(
+            Output(printable(get(one, "name", str, where)), tuple(map(printable, get(one, "classes", list, where))))
+            for one in outputs
+        ),
+        splits=tuple(map(printable, splits)),
+        tested=_tested(listed("tested"), m, f"{where}: 'tested'"),
+        names=tuple(map(printable, listed("names"))),
+        known_front=known_front,
         versions=texts(run.get("versions")),
         choices=texts(run.get("choices")),
-        attack=_attack(run, where),
-        defence=printable(get(run, "defence", str, where, "")),
-        spec="",
-        status=Status(),
-        lines=(),
-        events=(),
-        solutions=(),
-        tiers=tuple(printable(name) for name in get(run, "tiers", list, where, [])),
-        attackers=_attackers_of(run, where),
-        began=printable(get(run, "began", str, where, "")),
-        changes=tuple(as_object(one, f"{where}: 'changes'") for one in get(run, "changes", list, where, [])),
+        attack=_attack(as_object(run["attack"], f"{where}: 'attack'"), by_seed, where) if "attack" in run else "",
+        defence=text("defence", ""),
+        tiers=tuple(map(printable, listed("tiers"))),
+        attackers=by_seed,
+        began=text("began", ""),
+        changes=tuple(as_object(one, f"{where}: 'changes'") for one in listed("changes")),
     )
 
 
-def _output(entry: object, where: str) -> Output:
-    output = as_object(entry, f"{where}: 'outputs'")
-    classes = get(output, "classes", list, where)
-    return Output(printable(get(output, "name", str, where)), tuple(printable(name) for name in classes))
-
-
-def _attack(run: dict[str, Any], where: str) -> str:
+def _attack(attack: dict[str, Any], by_seed: Sequence[tuple[int, ...]], where: str) -> str:
     """Kind, strength, attackers and first round of an attack, in words."""
-    if "attack" not in run:
-        return ""
-    attack = as_object(run["attack"], f"{where}: 'attack'")
-    by_seed = _attackers_of(run, where)
     strength = f", strength {number(attack['strength'], where):g}" if "strength" in attack else ""
     return (
         f"{printable(get(attack, 'kind', str, where))}{strength}, by {_attackers(by_seed)}, "
         f"from round {get(attack, 'from_round', int, where)} on"
     )
-
-
-def _attackers_of(run: dict[str, Any], where: str) -> tuple[tuple[int, ...], ...]:
-    found = get(run, "attackers", list, where) if "attack" in run else []
-    return tuple(integers(of_seed, f"{where}: 'attackers'") for of_seed in found)
 
 
 def _attackers(by_seed: Sequence[tuple[int, ...]]) -> str:
@@ -115,21 +116,6 @@ def _attackers(by_seed: Sequence[tuple[int, ...]]) -> str:
     if len(clients) > MOST_NAMED:
         return f"{len(clients)} clients"
     return f"client{'' if len(clients) == 1 else 's'} {', '.join(map(str, clients))}"
-
-
-def _known_front(value: object, m: int, where: str) -> Array | None:
-    if not value:
-        return None
-    points = matrix(value, m, where)
-    if not np.isfinite(points).all():
-        raise DamagedFile(f"{where} holds values that are not finite")
-    return points
-
-
-def _splits(value: object, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value:
-        raise DamagedFile(f"{where}: expected a list of names")
-    return tuple(printable(name) for name in value)
 
 
 def _tested(entries: list[Any], m: int, where: str) -> tuple[Tested, ...]:
@@ -148,27 +134,18 @@ def _tested(entries: list[Any], m: int, where: str) -> tuple[Tested, ...]:
     return tuple(found)
 
 
-def central_of(path: Path, m: int) -> dict[int, Array]:
-    """Points of central.json by seed, if the file is there."""
+def _by_seed(path: Path) -> list[dict[str, Any]]:
+    """Read a list with one entry per seed; empty without a file."""
     entries = read_json(path) if path.is_file() else []
     if not isinstance(entries, list):
         raise DamagedFile(f"{path}: expected a list with one entry per seed")
-    found = [as_object(entry, str(path)) for entry in entries]
-    return {get(one, "seed", int, str(path)): matrix(one.get("points"), m, f"{path}: 'points'") for one in found}
+    return [as_object(entry, str(path)) for entry in entries]
 
 
-def _needs(split: str, found: Mapping[str, Array], where: str) -> None:
-    if split not in found:
-        raise DamagedFile(f"{where} has no split '{split}'")
-
-
-def _read_run(folder: Path) -> dict[str, Any]:
-    path = folder / "run.json"
-    if not path.is_file():
-        raise UserError(_not_a_run(folder))
-    run = as_object(read_json(path), str(path))
-    must_be_readable(run, folder)
-    return run
+def central_of(path: Path, m: int) -> dict[int, Array]:
+    """Points of central.json by seed, if the file is there."""
+    where = str(path)
+    return {get(one, "seed", int, where): matrix(one.get("points"), m, f"{where}: 'points'") for one in _by_seed(path)}
 
 
 def must_be_readable(run: dict[str, Any], folder: Path) -> None:
@@ -207,21 +184,18 @@ def status_of(path: Path) -> Status:
     """Read status.json; unknown without one."""
     if not path.is_file():
         return Status()
-    data = as_object(read_json(path), str(path))
+    data, process = as_object(read_json(path), str(path)), None
+    if data.get("process") is not None:
+        where = f"{path}: 'process'"
+        found = as_object(data["process"], where)
+        process = Process(get(found, "pid", int, where), printable(get(found, "host", str, where)))
     return Status(
         name=printable(get(data, "status", str, str(path))),
         round=get(data, "round", int, str(path), 0),
         seconds=number(data.get("seconds", 0.0), f"{path}: 'seconds'"),
         message=printable(data.get("message") or ""),
-        process=_process(data.get("process"), f"{path}: 'process'"),
+        process=process,
     )
-
-
-def _process(value: object, where: str) -> Process | None:
-    if value is None:
-        return None
-    data = as_object(value, where)
-    return Process(get(data, "pid", int, where), printable(get(data, "host", str, where)))
 
 
 def line_of(data: dict[str, Any], where: str, columns: Columns) -> Line:
@@ -265,17 +239,13 @@ def _fill_means(means: Array, data: dict[str, Any], evaluation: str, columns: Co
     if entry and columns.block(data, evaluation) is None:
         raise DamagedFile(f"{where}: '{evaluation}' has no values of clients")
     for split, of_split in entry.items():
-        _known(split, columns.splits, f"{where}: '{evaluation}'")
+        if split not in columns.splits:
+            raise DamagedFile(f"{where}: '{evaluation}' has an unknown split '{printable(split)}'")
         if of_split is not None:
             found = numbers(of_split, f"{where}: '{evaluation}'")
             if len(found) != columns.objectives:
                 raise DamagedFile(f"{where}: '{evaluation}': expected {columns.objectives} numbers")
             means[columns.splits.index(split)] = found
-
-
-def _known(split: str, splits: Sequence[str], where: str) -> None:
-    if split not in splits:
-        raise DamagedFile(f"{where} has an unknown split '{printable(split)}'")
 
 
 def event_of(data: dict[str, Any], where: str) -> Event:
@@ -289,20 +259,19 @@ def event_of(data: dict[str, Any], where: str) -> Event:
 
 def solutions_of(record: Record, path: Path) -> dict[int, Solution]:
     """Read solutions.json by seed, if it is there."""
-    entries = read_json(path) if path.is_file() else []
-    if not isinstance(entries, list):
-        raise DamagedFile(f"{path}: expected a list with one entry per seed")
     m, known = len(record.objectives), {}
-    for entry in entries:
-        solution = _solution(as_object(entry, str(path)), record.rounds, m, str(path))
-        _needs(record.held_out, solution.objectives, f"{path}: seed {solution.seed}")
+    for entry in _by_seed(path):
+        solution = _solution(entry, record.rounds, m, str(path))
+        if record.held_out not in solution.objectives:
+            raise DamagedFile(f"{path}: seed {solution.seed} has no split '{record.held_out}'")
         known[solution.seed] = solution
     return known
 
 
 def _solution(data: dict[str, Any], rounds: int, m: int, where: str) -> Solution:
     indicators = as_object(data.get("indicators"), f"{where}: 'indicators'")
-    objectives = _points_by_split(data.get("objectives"), m, f"{where}: 'objectives'")
+    points = as_object(data.get("objectives") or {}, f"{where}: 'objectives'")
+    objectives = {name: matrix(rows, m, f"{where}: 'objectives', '{name}'") for name, rows in points.items()}
     if not objectives:
         raise DamagedFile(f"{where}: 'objectives' is missing")
     clients, preferences = data.get("clients"), data.get("preferences")
@@ -314,14 +283,10 @@ def _solution(data: dict[str, Any], rounds: int, m: int, where: str) -> Solution
         seed=get(data, "seed", int, where),
         round=get(data, "round", int, where, rounds),
         clients=integers(data.get("clients"), f"{where}: 'clients'"),
-        preferences=_preferences(data.get("preferences"), m, where),
+        preferences=None if preferences is None else matrix(preferences, m, f"{where}: 'preferences'"),
         objectives=objectives,
         indicators={name: number(value, f"{where}: '{name}'") for name, value in indicators.items()},
     )
-
-
-def _preferences(value: object, m: int, where: str) -> Array | None:
-    return None if value is None else matrix(value, m, f"{where}: 'preferences'")
 
 
 def solution_so_far(record: Record, seed: int) -> Solution:
@@ -336,9 +301,3 @@ def solution_so_far(record: Record, seed: int) -> Solution:
         own = float(own_utilities(points[known], wanted, record.maximise).mean())
         indicators |= {"own_utility": own, "regret": indicators["expected_utility"] - own}
     return Solution(seed, line.round, tuple(range(len(points))), wishes, line.sent, indicators)
-
-
-def _points_by_split(value: object, m: int, where: str) -> dict[str, Array] | None:
-    if value is None:
-        return None
-    return {name: matrix(rows, m, f"{where}, '{name}'") for name, rows in as_object(value, where).items()}

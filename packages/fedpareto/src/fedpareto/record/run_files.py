@@ -93,9 +93,8 @@ def id_groups(value: object, where: str) -> Clusters:
 
 def printable(text: object) -> str:
     """`text` on one line without control characters: refused replies carry untrusted text."""
-    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(c) else c for c in " ".join(str(text).split()))
-
-
-def _is_control(character: str) -> bool:
     # Cf holds the marks that turn the reading direction round; Cs cannot be written as UTF-8.
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs")
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter) in ("Cc", "Cf", "Cs") else letter
+        for letter in " ".join(str(text).split())
+    )

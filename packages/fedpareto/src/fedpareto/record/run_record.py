@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from fedpareto.record.phrases import collapse_in_words, few_rows_in_words, stop_
 from fedpareto.record.run_files import Array, Clusters, printable
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
     """One run: an algorithm on a problem, over several seeds."""
 
@@ -49,7 +50,7 @@ class Record:
     splits: tuple[str, ...]
     tested: tuple[Tested, ...]
     """Test rows of each seed, in the order of `seeds`; empty where the rows are elsewhere."""
-    central: dict[int, Array]
+    central: dict[int, Array] = field(default_factory=dict)
     """Points by seed, `[n, m]` on the held-out split: a model for each client's preference, trained on the rows of all;
     empty unless it was asked for.
     """
@@ -62,12 +63,12 @@ class Record:
     """The attack, in words; empty without one."""
     defence: str
     """The rule that replies go through; empty without one."""
-    spec: str
-    status: Status
-    lines: Sequence[Line]
+    spec: str = ""
+    status: Status = Status()
+    lines: Sequence[Line] = ()
     """Lines by seed and round."""
-    events: tuple[Event, ...]
-    solutions: tuple[Solution, ...] = field(repr=False)
+    events: tuple[Event, ...] = ()
+    solutions: tuple[Solution, ...] = field(default=(), repr=False)
     """One per started seed."""
     rank: int = 1
     """Rank of the fronts that are drawn and measured."""
@@ -306,7 +307,11 @@ class Record:
     def _last(self, seed: int, evaluation: Evaluation) -> Line | None:
         """The last round with such an evaluation, up to the one whose models were kept."""
         kept = self.solution(seed).round
-        return max((one for one in self._evaluated(seed, evaluation) if one.round <= kept), key=_round, default=None)
+        return max(
+            (one for one in self._evaluated(seed, evaluation) if one.round <= kept),
+            key=attrgetter("round"),
+            default=None,
+        )
 
     @property
     def early_stop(self) -> str:
@@ -348,7 +353,10 @@ class Record:
     def mean_over_rounds(self, j: int) -> Array:
         """`[started, r]` over `common_rounds`: the mean over clients of an objective of what the server sends."""
         rounds, split = self.common_rounds, self.own_split
-        rows = [[_at(lines[int(r)].means["sent"].get(split), j) for r in rounds] for lines in self._by_seed.values()]
+        unknown = np.full(len(self.objectives), np.nan)
+        rows = [
+            [lines[int(r)].means["sent"].get(split, unknown)[j] for r in rounds] for lines in self._by_seed.values()
+        ]
         return np.array(rows, dtype=np.float64)
 
     def share_improved(self) -> tuple[NDArray[np.int64], Array]:
@@ -393,14 +401,6 @@ class Record:
     @cached_property
     def _by_seed(self) -> dict[int, dict[int, Line]]:
         return {seed: {line.round: line for line in lines} for seed, lines in self._of_seeds.items()}
-
-
-def _round(line: Line) -> int:
-    return line.round
-
-
-def _at(means: Array | None, j: int) -> float:
-    return np.nan if means is None else float(means[j])
 
 
 def held_out_split(splits: Sequence[str]) -> str:

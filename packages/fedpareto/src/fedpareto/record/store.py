@@ -280,8 +280,8 @@ def _is_deployed(draft: Draft) -> bool:
 def _disturbed(spec: Spec) -> dict[str, Any]:
     """The attackers, their attack and the server's defence; nothing where there is none."""
     found: dict[str, Any] = {}
-    if spec.attack.kind != "none":
-        attack = spec.attack
+    attack = spec.attack
+    if attack.kind != "none":
         strength = {"strength": attack.force} if attack.kind in USUAL_STRENGTH else {}
         found["attackers"] = spec.attackers()
         found["attack"] = {"kind": attack.kind, **strength, "from_round": attack.from_round}

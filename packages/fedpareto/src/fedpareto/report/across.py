@@ -40,17 +40,14 @@ def across_clients(records: Sequence[Record]) -> list[Table]:
 def _across_table(runs: Sequence[Record], j: int) -> Table:
     columns = _across_columns(runs[0], j)
     rows = [row for evaluation in EVALUATIONS for row in _across_rows(runs, j, evaluation, columns)]
-    is_last = j == len(runs[0].objectives) - 1
+    is_last, is_own = j == len(runs[0].objectives) - 1, runs[0].own_split == OWN_TEST
+    where = "Each client on its own test rows." if is_own else f"Measured {runs[0].measured}."
     return Table(
         columns,
         tuple(rows),
-        (_where(runs[0]), *NOTES) if is_last else (),
+        (where, *NOTES) if is_last else (),
         f"{runs[0].objectives[j].name} across clients",
     )
-
-
-def _where(run: Record) -> str:
-    return "Each client on its own test rows." if run.own_split == OWN_TEST else f"Measured {run.measured}."
 
 
 def _across_columns(run: Record, j: int) -> tuple[Column, ...]:

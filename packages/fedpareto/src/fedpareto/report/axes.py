@@ -133,14 +133,9 @@ def positions(run: Record, over: Over, rounds: np.ndarray) -> Array:
 def _places(lines: Sequence[Line], over: Over) -> Array:
     if over in OWN:
         return np.array([getattr(line, over) for line in lines], dtype=np.float64)
-    costs = [_cost(line, over) for line in lines]
+    name = {"bytes": "bytes_both_ways", "updates": "replies"}.get(over, over)
+    costs = [float(getattr(line, name)) for line in lines]
     return np.cumsum([0.0, *costs[:-1]])
-
-
-def _cost(line: Line, over: Over) -> float:
-    if over == "bytes":
-        return float(line.bytes_down + line.bytes_up)
-    return float(line.replies) if over == "updates" else line.seconds
 
 
 def shared(places: Array, values: Array) -> tuple[Array, Array]:

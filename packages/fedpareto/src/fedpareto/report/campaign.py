@@ -61,7 +61,10 @@ class Summary:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        is_short = width is not None and self._width > width
+        axes = [max(map(len, (axis, *(one.get(axis, "") for one in self.settings)))) for axis in self.axes]
+        cells = zip(*([cell.text for cell in one] for one in self.cells), strict=True)
+        columns = [max(map(len, (one.heading, *of_one))) for one, of_one in zip(self.columns, cells, strict=True)]
+        is_short = width is not None and sum(each + len("  │") for each in (*axes, *columns)) + 1 > width
         table = RichTable()
         for axis in self.axes:
             table.add_column(Text(axis))
@@ -73,15 +76,6 @@ class Summary:
             styles = ("bold green" if cell.best else "" for cell in cells)
             table.add_row(*words, *map(Text, texts, styles))
         return table
-
-    @property
-    def _width(self) -> int:
-        axes = [max([len(axis), *(len(one.get(axis, "")) for one in self.settings)]) for axis in self.axes]
-        columns = [
-            max([len(column.heading), *(len(cells[place].text) for cells in self.cells)])
-            for place, column in enumerate(self.columns)
-        ]
-        return sum(width + len("  │") for width in (*axes, *columns)) + 1
 
     def to_plain(self) -> dict[str, Any]:
         table = self.table.to_plain()
@@ -127,13 +121,11 @@ def _on_validation(runs: Sequence[Record]) -> tuple[Column, list[Array]]:
         return column, [np.array([points[:, 0].mean() for points in run.points(VALIDATION)]) for run in runs]
     reference = [objective.reference for objective in runs[0].objectives]
     return Column(VALIDATION, "hypervolume on validation rows", 1), [
-        np.array([hypervolume(_finite(points), reference, run.maximise) for points in run.points(VALIDATION)])
+        np.array(
+            [hypervolume(one[np.isfinite(one).all(axis=1)], reference, run.maximise) for one in run.points(VALIDATION)]
+        )
         for run in runs
     ]
-
-
-def _finite(points: Array) -> Array:
-    return points[np.isfinite(points).all(axis=1)]
 
 
 def _choice(runs: Sequence[Record], marked: Sequence[Cell], values: list[Array], column: Column) -> tuple[str, str]:

@@ -6,6 +6,7 @@ keep their colour in every figure, by their position in the list.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -114,13 +115,15 @@ def gains(records: Sequence[Record]) -> Figure:
     drawn = {i: one.by_client for i, one in found.items() if one is not None}
     if alone is None or not drawn:
         raise UserError(f"gains need a run of '{LOCAL}' and another with the same seeds, clients and preferences")
-    figure = beside_legend(5.4, 3.4, [_handle(i, runs[i]) for i in drawn])
+    figure = beside_legend(5.4, 3.4, [Line2D([], [], label=run_label(runs[i]), ls="none", **_mark(i)) for i in drawn])
     axes = figure.add_subplot()
     places, name = _places(alone)
     gaps = np.diff(np.unique(places))
     step = APART * (float(gaps.min()) if len(gaps) else 1.0)
     for number, (i, values) in enumerate(drawn.items()):
-        _draw_gains(axes, places + (number - (len(drawn) - 1) / 2) * step, values, i)
+        at, mean = places + (number - (len(drawn) - 1) / 2) * step, values.mean(axis=0)
+        ends = np.abs(np.stack([values.min(axis=0), values.max(axis=0)]) - mean)
+        axes.errorbar(at, mean, yerr=ends, ls="none", elinewidth=1, **_mark(i))
     axes.axhline(0, color="black", lw=1.2)
     axes.text(1, 0, "alone", transform=axes.get_yaxis_transform(), ha="right", va="bottom")
     axes.set_xlabel(name)
@@ -176,13 +179,5 @@ def _places(run: Record) -> tuple[Array, str]:
     return wants[:, 0], f"how much a client cares for {first}; the rest is for {second}"
 
 
-def _draw_gains(axes: Axes, places: Array, values: Array, i: int) -> None:
-    mean = values.mean(axis=0)
-    ends = np.abs(np.stack([values.min(axis=0), values.max(axis=0)]) - mean)
-    axes.errorbar(places, mean, yerr=ends, fmt=marker(i), color=colour(i), ms=5.5, mec="white", mew=0.4, elinewidth=1)
-
-
-def _handle(i: int, run: Record) -> Line2D:
-    return Line2D(
-        [], [], color=colour(i), marker=marker(i), ls="none", ms=5.5, mec="white", mew=0.4, label=run_label(run)
-    )
+def _mark(i: int) -> dict[str, Any]:
+    return {"marker": marker(i), "color": colour(i), "ms": 5.5, "mec": "white", "mew": 0.4}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fedpareto.moo.dominance import front
+from fedpareto.moo.fairness import Evaluation
 from fedpareto.moo.indicators import expected_utility, hypervolume, igd, own_utilities
 from fedpareto.moo.intervals import interval
 from fedpareto.moo.tested import CHANCE
@@ -32,12 +33,12 @@ INDICATORS = {
     "expected_utility": ("expected utility", 1),
 }
 """Title of each indicator and its direction: 1 when higher is better, -1 when lower is."""
-OVER_LOCAL = {
-    "gain": ("gain over local", 1),
-    "worst_gain": ("worst gain over local", 1),
-    "better_off": ("share of clients better off", 1),
+OVER_LOCAL: Mapping[str, tuple[str, Callable[[Array], np.floating]]] = {
+    "gain": ("gain over local", np.mean),
+    "worst_gain": ("worst gain over local", np.min),
+    "better_off": ("share of clients better off", lambda gains: np.mean(gains > 0)),
 }
-"""Title and direction of gains over a run of `local`, where one is among the runs."""
+"""Title and statistic of the clients' gains over a run of `local`, where one is among the runs."""
 MARKS = (
     "Bold: better than every other run, as the 95 % interval of the paired differences over the seeds says; nothing is "
     "bold where an interval includes zero, or there is only one seed."
@@ -126,48 +127,53 @@ def _metrics(runs: Sequence[Record]) -> list[tuple[Column, Callable[[Record], Ar
         special = {
             "igd_to_all": _igd_to_all(runs),
             "sparsity": _sparsity,
-            "own_utility_trained": _own_utility_trained,
-            "worst_utility": _worst_utility,
+            "own_utility_trained": _own_utility(np.mean, "trained"),
+            "worst_utility": _own_utility(np.min, "sent"),
         }
         metrics += [(Column(key, *INDICATORS[key]), special.get(key) or _indicator(key)) for key in INDICATORS]
         alone = next((one for one in runs if one.algorithm == LOCAL), None)
         if alone is not None and len(runs) > 1:
-            metrics += [(Column(key, *OVER_LOCAL[key]), _over_local(key, alone)) for key in OVER_LOCAL]
+            metrics += [
+                (Column(key, title, 1), _over_local(statistic, alone)) for key, (title, statistic) in OVER_LOCAL.items()
+            ]
         for j, objective in enumerate(run.objectives):
             # Wide is not good by itself, so the spread has no direction.
             metrics.append((Column(f"spread_{j}", f"spread of {objective.name}"), _indicator(f"spread_{j}")))
     for j, objective in enumerate(run.objectives):
         direction = 1 if objective.maximise else -1
         metrics.append((Column(f"mean_{j}", f"mean {objective.name}", direction), _objective_mean(j)))
-    metrics.append((IMPROVED, _share_improved))
-    metrics.append((EPSILON, _epsilon))
-    metrics.append((Column("seconds", "seconds per seed", -1), lambda r: r.total("seconds").mean(keepdims=True)))
-    metrics.append((Column("refused", "missing replies", -1), lambda r: r.total("failures")))
-    metrics.append((Column("bytes_up", "bytes up per round and client", -1), _bytes_up))
-    return metrics
+    return [
+        *metrics,
+        (IMPROVED, _share_improved),
+        (EPSILON, lambda run: np.array([run.of_seed(seed)[-1].epsilon for seed in run.started])),  # Of all seeds.
+        (Column("seconds", "seconds per seed", -1), lambda run: run.total("seconds").mean(keepdims=True)),
+        (Column("refused", "missing replies", -1), lambda run: run.total("failures")),
+        (Column("bytes_up", "bytes up per round and client", -1), _bytes_up),
+    ]
 
 
-def _epsilon(record: Record) -> Array:
-    """ε at the end, which counts all seeds together."""
-    return np.array([record.of_seed(seed)[-1].epsilon for seed in record.started])
-
-
-def _over_local(key: str, alone: Record) -> Callable[[Record], Array]:
-    over_clients: dict[str, Callable[[Array], float]] = {
-        "gain": lambda gains: float(gains.mean()),
-        "worst_gain": lambda gains: float(gains.min()),
-        "better_off": lambda gains: float((gains > 0).mean()),
-    }
-
+def _over_local(statistic: Callable[[Array], np.floating], alone: Record) -> Callable[[Record], Array]:
     def measure(record: Record) -> Array:
         gains = [gains_of_seed(record, alone, seed) for seed in record.started]
-        return np.array([over_clients[key](one) if len(one) else np.nan for one in gains])
+        return np.array([statistic(one) if len(one) else np.nan for one in gains])
+
+    return measure
+
+
+def _own_utility(statistic: Callable[[Array], np.floating], evaluation: Evaluation) -> Callable[[Record], Array]:
+    def measure(record: Record) -> Array:
+        found = [record.own_utilities(seed, evaluation) for seed in record.started]
+        return np.array([np.nan if own is None or not len(own) else statistic(own) for own in found])
 
     return measure
 
 
 def _indicator(name: str) -> Callable[[Record], Array]:
     return lambda record: record.indicator(name)
+
+
+def _objective_mean(j: int) -> Callable[[Record], Array]:
+    return lambda record: np.array([p[:, j].mean() if len(p) else np.nan for p in record.points()])
 
 
 def _igd_to_all(runs: Sequence[Record]) -> Callable[[Record], Array]:
@@ -185,20 +191,6 @@ def _sparsity(record: Record) -> Array:
     """NaN where the front of a seed has fewer than two points, which have no neighbours to be far from."""
     found = record.indicator("sparsity")
     return np.full_like(found, np.nan) if (record.indicator("cardinality") < 2).any() else found
-
-
-def _worst_utility(record: Record) -> Array:
-    found = [record.own_utilities(seed) for seed in record.started]
-    return np.array([np.nan if own is None or not len(own) else own.min() for own in found])
-
-
-def _own_utility_trained(record: Record) -> Array:
-    found = [record.own_utilities(seed, "trained") for seed in record.started]
-    return np.array([np.nan if own is None or not len(own) else own.mean() for own in found])
-
-
-def _objective_mean(j: int) -> Callable[[Record], Array]:
-    return lambda record: np.array([p[:, j].mean() if len(p) else np.nan for p in record.points()])
 
 
 def _share_improved(record: Record) -> Array:
@@ -268,30 +260,23 @@ def _unfair(key: str, run: Record) -> bool:
     return key == "regret" and bool((run.indicator("cardinality") < 2).any())
 
 
-def _listed(value: int | tuple[int, ...]) -> str:
-    return str(value) if isinstance(value, int) else "/".join(map(str, value))
-
-
 def _differences(runs: Sequence[Record], column: Column, values: list[Array]) -> list[str]:
     """Tell how far the runs are from the one with the best mean of the first metric, seed by seed."""
     means = np.array([mean_and_deviation(v)[0] for v in values])
     if len(runs) < 2 or not np.isfinite(means).all() or len({run.measured for run in runs}) > 1 or unlike(runs):
         return []
-    best = int(np.argmax(means * (column.direction or 1)))
-    pairs = {i: paired(i, best, values, runs) for i in range(len(runs)) if i != best}
-    told = [f"{runs[i].label} {_in_words(one)}" for i, one in pairs.items() if len(one) > 1]
+    best, told = int(np.argmax(means * (column.direction or 1))), []
+    for i, run in enumerate(runs):
+        if i != best and len(differences := paired(i, best, values, runs)) > 1:
+            found = interval(differences)
+            mean = number_text(float(differences.mean()) if found is None else found.mean, 4)
+            ends = "no interval" if found is None else f"{number_text(found.low, 4)} to {number_text(found.high, 4)}"
+            told.append(f"{run.label} {mean} ({ends})")
     if not told:
         return []
     return [
         f"Difference in {column.title} to {runs[best].label}, paired over seeds (95 % interval): {', '.join(told)}."
     ]
-
-
-def _in_words(differences: Array) -> str:
-    found = interval(differences)
-    if found is None:
-        return f"{number_text(float(differences.mean()), 4)} (no interval)"
-    return f"{number_text(found.mean, 4)} ({number_text(found.low, 4)} to {number_text(found.high, 4)})"
 
 
 def _of_references(runs: Sequence[Record]) -> list[str]:
@@ -307,20 +292,14 @@ def _of_references(runs: Sequence[Record]) -> list[str]:
     return notes
 
 
-def _of_marks(runs: Sequence[Record]) -> list[str]:
-    """Explain bold, or say why nothing is bold."""
-    if different := unlike(runs):
-        return different
-    return [*([MARKS] if len(runs) > 1 else []), *([] if same_preferences(runs) else [OTHER_WISHES])]
-
-
 def _upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
 def _notes(runs: Sequence[Record]) -> list[str]:
     notes = [f"Mean ± population deviation over the seeds, {runs[0].measured}."]
-    notes += _of_marks(runs)
+    marks = [*([MARKS] if len(runs) > 1 else []), *([] if same_preferences(runs) else [OTHER_WISHES])]
+    notes += unlike(runs) or marks
     if len({run.measured for run in runs}) > 1:
         own = "; ".join(f"{run.label} {run.measured}" for run in runs)
         notes.append(f"The runs were not measured alike ({own}): their numbers cannot be compared.")
@@ -343,7 +322,8 @@ def _notes(runs: Sequence[Record]) -> list[str]:
             notes.append(f"{run.label}: {run.status.name}, {seeds}, after round {reached} of {run.rounds}.")
     for what in ("rounds", "seeds"):
         if len({getattr(run, what) for run in runs}) > 1:
-            own = ", ".join(f"{run.label} {_listed(getattr(run, what))}" for run in runs)
+            values = ("/".join(map(str, np.atleast_1d(getattr(run, what)))) for run in runs)
+            own = ", ".join(f"{run.label} {value}" for run, value in zip(runs, values, strict=True))
             notes.append(f"The runs have different {what} ({own}): compare with care.")
     fronts = [run.known_front for run in runs if run.known_front is not None]
     if any(not np.array_equal(known, fronts[0]) for known in fronts):

@@ -155,7 +155,10 @@ def _grid(runs: Sequence[Record]) -> Figure:
         grid[size - 1, j].set_xlabel(axis_label(objectives[j], "\n"))
         grid[j, 0].set_ylabel(axis_label(objectives[j + 1], "\n"))
     figure.align_labels()
-    handles = [*_run_handles(runs), *_known_handles(runs, "."), *_reference_handles(runs), *_dominated_handle()]
+    handles = [*_run_handles(runs), *_known_handles(runs, "."), *_reference_handles(runs)]
+    handles.append(
+        Line2D([], [], color="black", marker="o", ls="none", ms=4, alpha=0.25, mew=0, label="dominated (pale)")
+    )
     figure.legend(handles=handles, loc="upper right")
     return figure
 
@@ -179,11 +182,11 @@ def _halos(runs: Sequence[Record]) -> list[float]:
     Where only few results are possible (deep-sea treasure has ten) fronts often meet.
     """
     fronts = [run.front() for run in runs]
-    return [2.6 * min(sum(_meet(own, later) for later in fronts[i + 1 :]), 4) for i, own in enumerate(fronts)]
-
-
-def _meet(some: Array, others: Array) -> bool:
-    return bool(np.isclose(some[:, None], others[None]).all(axis=2).any())
+    met = (
+        sum(bool(np.isclose(own[:, None], later[None]).all(axis=2).any()) for later in fronts[i + 1 :])
+        for i, own in enumerate(fronts)
+    )
+    return [2.6 * min(count, 4) for count in met]
 
 
 def _known_front(runs: Sequence[Record]) -> Array | None:
@@ -234,10 +237,6 @@ def _reference_handles(runs: Sequence[Record]) -> Iterator[Line2D]:
         yield Line2D([], [], color="black", marker=MARKS[name], ls="none", ms=6, mec="white", mew=0.6, label=name)
 
 
-def _dominated_handle() -> Iterator[Line2D]:
-    yield Line2D([], [], color="black", marker="o", ls="none", ms=4, alpha=0.25, mew=0, label="dominated (pale)")
-
-
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
 
@@ -250,10 +249,14 @@ def cluster_evolution(record: Record, seed: int | None = None) -> Figure:
     """
     seed = record.started[0] if seed is None else seed
     found = _changes(_needed(record.clusters(seed), record, seed, "clusters"))
-    states = _spaced(found)
+    changes = list(found)
+    places = np.linspace(0, len(changes) - 1, min(MOST_ROWS, len(changes))).round().astype(int)
+    states = {changes[place]: found[changes[place]] for place in places}
     order = client_order(record, seed)
     rows = [_arranged(clusters, order) for clusters in states.values()]
-    columns = _columns(rows, order)
+    # Clients that never change places stay in their column.
+    is_aligned = all([client for cluster in row for client in cluster] == list(order) for row in rows)
+    columns = [_box_edges(rows)] * len(rows) if is_aligned else [_box_edges([row]) for row in rows]
     right = max(float(edges[-1]) for edges in columns)
     width = float(np.clip(0.27 * right + 2.6, 4.5, 11.0))
     figure = Figure(figsize=(width, 0.9 + 0.36 * len(states)), layout="constrained")
@@ -282,7 +285,9 @@ def similarity_matrices(
     """
     seed = record.started[0] if seed is None else seed
     found = _needed(record.similarity(seed), record, seed, "similarity")
-    chosen = [r for r in rounds if r in found] or _early_middle_last(list(found))
+    last = len(found) - 1  # The first of the three shortly after the start, as in the thesis.
+    early_middle_last = [list(found)[place] for place in sorted({last // 6, last // 2, last})]
+    chosen = [r for r in rounds if r in found] or early_middle_last
     ids = list(record.similarity_of(seed))
     order = [client for client in (_last_order(record, seed) if by_cluster else sorted(ids)) if client in ids]
     places = [ids.index(client) for client in order]
@@ -347,27 +352,11 @@ def _mean_preference(cluster: Sequence[int], preferences: dict[int, tuple[float,
 
 def _changes(history: dict[int, Clusters]) -> dict[int, Clusters]:
     rounds = list(history)
-    kept = [r for i, r in enumerate(rounds) if i == 0 or not _same(history[r], history[rounds[i - 1]])]
+    sets = [{frozenset(cluster) for cluster in history[r]} for r in rounds]
+    kept = [r for i, r in enumerate(rounds) if i == 0 or sets[i] != sets[i - 1]]
     if rounds and kept[-1] != rounds[-1]:
         kept.append(rounds[-1])
     return {r: history[r] for r in kept}
-
-
-def _spaced(states: dict[int, Clusters]) -> dict[int, Clusters]:
-    """Choose at most `MOST_ROWS` states, the first and the last included."""
-    rounds = list(states)
-    places = np.linspace(0, len(rounds) - 1, min(MOST_ROWS, len(rounds))).round().astype(int)
-    return {rounds[i]: states[rounds[i]] for i in places}
-
-
-def _same(a: Clusters, b: Clusters) -> bool:
-    return {frozenset(cluster) for cluster in a} == {frozenset(cluster) for cluster in b}
-
-
-def _early_middle_last(rounds: Sequence[int]) -> list[int]:
-    """Choose at most three rounds; the first of them shortly after the start, as in the thesis."""
-    last = len(rounds) - 1
-    return [rounds[i] for i in sorted({last // 6, last // 2, last})]
 
 
 def _arranged(clusters: Clusters, order: Sequence[int]) -> list[list[int]]:
@@ -375,12 +364,6 @@ def _arranged(clusters: Clusters, order: Sequence[int]) -> list[list[int]]:
     place = {client: i for i, client in enumerate(order)}
     rows = [sorted(cluster, key=lambda client: place[client]) for cluster in clusters]
     return sorted(rows, key=lambda row: float(np.mean([place[client] for client in row])))
-
-
-def _columns(rows: Sequence[list[list[int]]], order: Sequence[int]) -> list[Array]:
-    """Left edges `[n]` of the boxes of each row; clients that never change places stay in their column."""
-    aligned = all([client for cluster in row for client in cluster] == list(order) for row in rows)
-    return [_box_edges(rows)] * len(rows) if aligned else [_box_edges([row]) for row in rows]
 
 
 def _box_edges(rows: Sequence[list[list[int]]]) -> Array:
@@ -406,13 +389,9 @@ def _row(axes: Axes, y: int, row: list[list[int]], edges: Array, colours: dict[i
     axes.broken_barh(boxes, (y - BOX / 4, BOX / 2), facecolors=[colours[client] for client in clients])
     if len(clients) <= MOST_IDS:
         for x, client in zip(edges, clients, strict=False):
-            ink = "black" if _lightness(colours[client]) > 0.5 else "white"
+            lightness = float(np.dot(colours[client][:3], (0.2126, 0.7152, 0.0722)))  # By ITU-R BT.709.
+            ink = "black" if lightness > 0.5 else "white"
             axes.text(x + BOX / 2, y, str(client), ha="center", va="center_baseline", fontsize=6.5, color=ink)
-
-
-def _lightness(rgb: tuple[float, ...]) -> float:
-    """Relative luminance by the weights of ITU-R BT.709."""
-    return float(np.dot(rgb[:3], (0.2126, 0.7152, 0.0722)))
 
 
 def _client_colours(figure: Figure, axes: Axes, record: Record, seed: int) -> dict[int, tuple[float, ...]]:

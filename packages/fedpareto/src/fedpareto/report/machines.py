@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpareto.moo.indicators import own_utilities
-from fedpareto.record.entries import Line
 from fedpareto.record.run_files import Array
 from fedpareto.record.run_record import Record
 
@@ -49,20 +48,16 @@ class OfClients:
 def of_clients(run: Record, seed: int) -> OfClients | None:
     """Return what is known of the clients of a seed; None without devices."""
     first = run.of_seed(seed)[0]
-    seconds, tier = (_of_each(first, name) for name in ("device_seconds", "device_tier"))
-    if seconds is None or tier is None:
+    blocks = [first.columns.block(first.row, name) for name in ("device_seconds", "device_tier")]
+    if None in blocks:
         return None
+    seconds, tier = (first.columns.spread(block) for block in blocks if block is not None)
     groups = run.tiers
     if len(groups) < 2:
         order = np.argsort(np.argsort(-seconds, kind="stable"), kind="stable")
         tier, groups = np.asarray(order * len(THIRDS) // len(order), dtype=np.float64), THIRDS
     is_better_large = not run.single or run.objectives[0].maximise
     return OfClients(seconds, tier, groups, updates(run, seed), _utility(run, seed), is_better_large)
-
-
-def _of_each(line: Line, name: str) -> Array | None:
-    block = line.columns.block(line.row, name)
-    return None if block is None else line.columns.spread(block)
 
 
 def updates(run: Record, seed: int) -> NDArray[np.int64]:

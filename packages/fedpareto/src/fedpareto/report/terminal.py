@@ -184,13 +184,16 @@ def front_in_terminal(records: Record | Sequence[Record], width: int = 72, heigh
     low, high = drawn.min(axis=0), drawn.max(axis=0)
     ticks = [f"{value:.4g}" for value in (high[1], low[1])]
     margin = max(len(tick) for tick in ticks) + 1
+    objectives = runs[0].objectives
+    rest = f"  [first two of {len(objectives)} objectives]" if len(objectives) > 2 else ""
+    top = _axis(objectives[1])[: width - len(rest)] + rest
     legend = _legend(runs, known is not None, width)
     bottom = _bottom(runs, low[0], high[0], margin, width)
     shape = (max(height - len(legend) - len(bottom) - 1, LEAST_ROWS), width - margin - 1)
     canvas = _canvas([*([] if known is None else [(KNOWN, known)]), *layers], low, high, shape)
     left = [ticks[0], *[""] * (len(canvas) - 2), ticks[1]]
     plane = [f"{tick:>{margin - 1}} |{line}".rstrip() for tick, line in zip(left, canvas, strict=True)]
-    return "\n".join([_top(runs, width), *plane, *bottom, *legend])
+    return "\n".join([top, *plane, *bottom, *legend])
 
 
 def clients_in_terminal(records: Sequence[Record], width: int = 72) -> str:
@@ -216,13 +219,10 @@ def clients_in_terminal(records: Sequence[Record], width: int = 72) -> str:
         heads = [run.label[: margin - 1] if len(runs) > 1 else "", *EVALUATIONS]
         lines.append(f"{heads[0]:{margin}}{heads[1]:{half}}{heads[2]}".rstrip())
         for row in reversed(range(len(ranges))):
-            bars = [_bar(int(counts[i, evaluation][row]), most, bar) for evaluation in EVALUATIONS]
+            found_here = [int(counts[i, evaluation][row]) for evaluation in EVALUATIONS]
+            bars = [f"{'█' * max(round(count / most * bar), 1)} {count}" if count else "" for count in found_here]
             lines.append(f"{ranges[row]:>{margin - 2}}  {bars[0]:{half}}{bars[1]}".rstrip())
     return "\n".join(lines)
-
-
-def _bar(count: int, most: int, width: int) -> str:
-    return f"{'█' * max(round(count / most * width), 1)} {count}" if count else ""
 
 
 def _edges(values: Array) -> Array:
@@ -253,9 +253,16 @@ def _facts(record: Record, axis: Axis) -> RichTable:
 
 def _described(record: Record, axis: Axis) -> list[tuple[str, str]]:
     goals = ", ".join(f"{o.name} {'↑' if o.maximise else '↓'}" for o in record.objectives)
+    status = record.status
+    of_some = [
+        ("attack", record.attack),
+        ("defence", record.defence),
+        ("early stop", record.early_stop),
+        ("step size", _steps(record)),
+    ]
     facts = [
         ("folder", str(record.folder)),
-        ("status", _status(record)),
+        ("status", f"{status.name}, {status.seconds:.1f} s" + (f": {status.message}" if status.message else "")),
         ("progress", _progress(record)),
         (
             "setting",
@@ -263,7 +270,7 @@ def _described(record: Record, axis: Axis) -> list[tuple[str, str]]:
         ),
         ("objectives", goals),
         *(("predicts", output.in_words) for output in record.outputs),
-        *((name, words) for name, words in _words(record) if words),
+        *((name, words) for name, words in of_some if words),
         *_courses(record, axis),
     ]
     spent = max((line.epsilon for line in record.lines if np.isfinite(line.epsilon)), default=None)
@@ -271,16 +278,6 @@ def _described(record: Record, axis: Axis) -> list[tuple[str, str]]:
         facts.append(("privacy", f"ε = {spent:.4g} so far"))
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     return [*facts, ("versions", versions)] if versions else facts
-
-
-def _words(record: Record) -> list[tuple[str, str]]:
-    """List facts that only some runs have."""
-    return [
-        ("attack", record.attack),
-        ("defence", record.defence),
-        ("early stop", record.early_stop),
-        ("step size", _steps(record)),
-    ]
 
 
 def _steps(record: Record) -> str:
@@ -309,27 +306,13 @@ def _courses(record: Record, axis: Axis) -> list[tuple[str, str]]:
         if len(after):
             places, of_seeds = axis.placed(record, after, values)
             course = of_seeds.mean(axis=0)
-            spark = sparkline(_evenly(places, course) if axis.is_stepped else course)
-            found.append((name, f"{spark}  {course[0]:.4g} → {course[-1]:.4g}{_until(axis, places)}"))
+            drawn, until = course, ""
+            if axis.is_stepped:  # At places that are equally far from each other: a value stands until the next one.
+                at = np.linspace(places[0], places[-1], SPARK_WIDTH)
+                drawn, meaning = course[np.searchsorted(places, at, side="right") - 1], MEANINGS[axis.over]
+                until = f" in {meaning.quantity.text(places[-1] * axis.size)} of {meaning.words}"
+            found.append((name, f"{sparkline(drawn)}  {course[0]:.4g} → {course[-1]:.4g}{until}"))
     return found
-
-
-def _evenly(places: Array, course: Array) -> Array:
-    """The course `[g]` at places that are equally far from each other, for it stands until the next one."""
-    at = np.linspace(places[0], places[-1], SPARK_WIDTH)
-    return np.asarray(course[np.searchsorted(places, at, side="right") - 1])
-
-
-def _until(axis: Axis, places: Array) -> str:
-    """Tell how far a course goes; empty for rounds, which are told elsewhere."""
-    meaning = MEANINGS[axis.over]
-    return f" in {meaning.quantity.text(places[-1] * axis.size)} of {meaning.words}" if axis.is_stepped else ""
-
-
-def _status(record: Record) -> str:
-    status = record.status
-    message = f": {status.message}" if status.message else ""
-    return f"{status.name}, {status.seconds:.1f} s{message}"
 
 
 def _progress(record: Record, width: int = 24) -> str:
@@ -371,12 +354,6 @@ def _canvas(layers: list[tuple[str, Array]], low: Array, high: Array, shape: tup
             place = (shape[0] - 1 - row, column)
             grid[place] = symbol if grid[place] in (" ", KNOWN) else SEVERAL
     return ["".join(line) for line in grid]
-
-
-def _top(runs: Sequence[Record], width: int) -> str:
-    objectives = runs[0].objectives
-    rest = f"  [first two of {len(objectives)} objectives]" if len(objectives) > 2 else ""
-    return _axis(objectives[1])[: width - len(rest)] + rest
 
 
 def _bottom(runs: Sequence[Record], low: float, high: float, margin: int, width: int) -> list[str]:

@@ -76,6 +76,11 @@ class Draft:
         recorded = as_recorded(registry.problem_class(name), values)
         return cls({**draft.values, "problem": {"name": name, **recorded}}, draft.where)
 
+    def parted(self, section: str, usual: Any = None) -> tuple[Any, str, Draft]:
+        """Return a section that lists many runs, `usual` without it; its place; and the rest of the file."""
+        rest = {key: value for key, value in self.values.items() if key != section}
+        return self.values.get(section, usual), self.where.get((section,), section), Draft(rest, self.where)
+
     def with_values(self, changes: Mapping[str, Any]) -> Draft:
         """With some top-level values set (the command line's flags); None means: not given."""
         values, where = dict(self.values), dict(self.where)

@@ -93,6 +93,7 @@ class Spec(Keys):
         with at("step"):
             algorithm = steps.checked(algorithm, self.problem, self.learner, engine, privacy, self.step)
         object.__setattr__(self, "algorithm", algorithm)
+        asked = participant_count(self.participation, self.clients)
         checks: tuple[tuple[str, Callable[[], None]], ...] = (
             ("measure_losses", self._check_measured_losses),
             ("measure_contribution", self._check_contribution),
@@ -100,10 +101,10 @@ class Spec(Keys):
             ("secure_sum", self._check_secure_sum),
             ("attack", self._check_attack),
             ("attack.from_round", self._check_begin),
-            ("defence", self._check_defence),
+            ("defence", lambda: self.defence.must_fit(self.algorithm, privacy, self.policy.in_a_round(asked))),
             ("stop_after", self._check_stopping),
             ("hours", self._check_hours),
-            ("selection", self._check_selection),
+            ("selection", lambda: self.selection.must_fit(self.clients, asked)),
             ("policy", self._check_policy),
             ("quorum", self._check_quorum),
         )
@@ -202,10 +203,6 @@ class Spec(Keys):
         if self.attack.kind != "none" and begin > self.rounds:
             raise UserError(f"attack: from_round is {begin}, but there are only {self.rounds} rounds")
 
-    def _check_defence(self) -> None:
-        asked = participant_count(self.participation, self.clients)
-        self.defence.must_fit(self.algorithm, self.privacy, self.policy.in_a_round(asked))
-
     def _check_stopping(self) -> None:
         reason = ""
         if not self.stop_after:
@@ -229,9 +226,6 @@ class Spec(Keys):
         elif self.hours and self.algorithm.ends_as_planned:
             reason = f"{self.algorithm.name} {SPECIAL_END}, and nobody knows which that is"
         _refuse(f"hours is {self.hours:g}", reason)
-
-    def _check_selection(self) -> None:
-        self.selection.must_fit(self.clients, participant_count(self.participation, self.clients))
 
     def _check_policy(self) -> None:
         self.policy.must_fit(self.algorithm, self.clients)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -50,6 +51,7 @@ class Measure:
 def known(spec: Spec) -> dict[str, Measure]:
     """Everything by which a run of this spec can be judged, by name."""
     problem = spec.problem
+    volume = partial(hypervolume, reference=problem.reference, maximise=problem.maximise)
     found = [
         Measure(
             words + one.name, one.maximise and words != "deviation of ", _over_clients(place, one.maximise, words, made)
@@ -61,7 +63,7 @@ def known(spec: Spec) -> dict[str, Measure]:
         Measure(UTILITY, True, _utility(problem, np.mean)),
         Measure(WORST_CLIENT, True, _utility(problem, np.min)),
         Measure("deviation over clients", False, _utility(problem, np.std)),
-        Measure("hypervolume", True, lambda run: _mean(run.points, lambda points: _volume(problem, points))),
+        Measure("hypervolume", True, lambda run: _mean(run.points, volume)),
         Measure("bytes", False, lambda run: run.bytes),
         Measure("parameters", False, lambda run: float(problem.layout.size)),
     ]
@@ -115,10 +117,6 @@ def _utility(problem: Problem, made: Callable[[np.ndarray], np.floating]) -> Cal
         return float(np.mean(found))
 
     return of
-
-
-def _volume(problem: Problem, points: np.ndarray) -> float:
-    return hypervolume(points, problem.reference, maximise=problem.maximise)
 
 
 def _mean(seeds: Sequence[np.ndarray], made: Callable[[np.ndarray], float]) -> float:

@@ -277,12 +277,10 @@ class Tuning:
 def read(source: Path | Mapping[str, Any], settings: Sequence[str] = (), grid: str = "", **changes: Any) -> Tuning:
     """Read a file, or what one holds; `changes` are the command line's, `grid` the name of a published one."""
     draft = Draft(dict(source)) if isinstance(source, Mapping) else Draft.read(source)
-    section = draft.values.get(TUNE, {})
-    place = draft.where.get((TUNE,), TUNE)
+    section, place, rest = draft.parted(TUNE, {})
     if not isinstance(section, Mapping):
         raise UserError(f"{place}: {TUNE} is a group of 'key: value' lines, such as search: …, not {section!r}")
-    rest = {key: value for key, value in draft.values.items() if key != TUNE}
-    base = Draft(rest, draft.where).with_settings(settings)
+    base = rest.with_settings(settings)
     given = {str(key): value for key, value in section.items()}
     search = given.pop("search", None)
     if grid:
@@ -291,14 +289,10 @@ def read(source: Path | Mapping[str, Any], settings: Sequence[str] = (), grid: s
     elif search is None:
         raise UserError(f"{place}: a tuning has a section '{TUNE}' with a 'search'; or name a published grid by --grid")
     given |= {key: value for key, value in changes.items() if value is not None}
-    found: Settings = build(Settings, given, TUNE, lambda key: _said(draft, key))
+    places = {keys[1]: f"{line}: " for keys, line in draft.where.items() if keys[0] == TUNE and len(keys) == 2}
+    found: Settings = build(Settings, given, TUNE, lambda key: places.get(key, ""))
     space = Space.read(base, search, draft.where.get((TUNE, "search"), place))
     return _checked(space, found, draft)
-
-
-def _said(draft: Draft, key: str) -> str:
-    place = draft.where.get((TUNE, key))
-    return "" if place is None else f"{place}: "
 
 
 def _checked(space: Space, settings: Settings, draft: Draft) -> Tuning:

@@ -6,7 +6,7 @@ import json
 import logging
 import sqlite3
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -162,16 +162,12 @@ def run(tuning: Tuning, out: Path, jobs: Jobs, tally: Tally, stop: Stop) -> Outc
             tally.end()
             outcome = search.outcome()
             write_atomically(out / RECORD, json_text(outcome.to_plain(), indent=1) + "\n")
-        _keep(tuning, outcome)
+        if (chosen := outcome.chosen) is not None:
+            from fedpareto.report.tuning_figure import drawn
+
+            write_atomically(out / CHOSEN, tuning.space.spec(chosen.parameters).to_yaml())
+            write_atomically(out / PICTURE, drawn(outcome.to_plain()))
         return outcome
-
-
-def _keep(tuning: Tuning, outcome: Outcome) -> None:
-    from fedpareto.report.tuning_figure import drawn
-
-    if (chosen := outcome.chosen) is not None:
-        write_atomically(outcome.folder / CHOSEN, tuning.space.spec(chosen.parameters).to_yaml())
-        write_atomically(outcome.folder / PICTURE, drawn(outcome.to_plain()))
 
 
 def grid_size(tuning: Tuning) -> int:
@@ -223,15 +219,14 @@ class Search:
 
     def _sampler(self, seed: int) -> Any:
         settings, samplers = self.tuning.settings, self.optuna.samplers
-        if settings.sampler == "nsga2":
-            return samplers.NSGAIISampler(population_size=settings.population, seed=seed)
-        if settings.sampler == "nsga3":
-            return samplers.NSGAIIISampler(population_size=settings.population, seed=seed)
-        if settings.sampler == "tpe":
-            return samplers.TPESampler(seed=seed, multivariate=True)
-        if settings.sampler == "gp":
-            return samplers.GPSampler(seed=seed)
-        return samplers.RandomSampler(seed=seed)
+        size = settings.population
+        known: dict[str, Callable[[], Any]] = {
+            "nsga2": lambda: samplers.NSGAIISampler(population_size=size, seed=seed),
+            "nsga3": lambda: samplers.NSGAIIISampler(population_size=size, seed=seed),
+            "tpe": lambda: samplers.TPESampler(seed=seed, multivariate=True),
+            "gp": lambda: samplers.GPSampler(seed=seed),
+        }
+        return known.get(settings.sampler, lambda: samplers.RandomSampler(seed=seed))()
 
     def _left_over(self) -> list[optuna.Trial]:
         """Return candidates whose process was killed; one that was only half proposed is proposed once more."""

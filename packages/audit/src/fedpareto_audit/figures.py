@@ -1,10 +1,11 @@
-"""Values by row and column in several panels on one scale, each cell with its number."""
+"""The figures of audits: bars for each measure with the level of guessing, and heat maps on one scale with numbers."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,11 +17,14 @@ from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
 from fedpareto.record.run_files import Array
-from fedpareto.report.style import render, short, styled
+from fedpareto.report.style import colour, render, short, styled
 
-__all__ = ["heat_map", "render"]
+__all__ = ["audit_figure", "heat_map", "render"]
 
 PANELS_IN_A_ROW = 3
+BARS_IN_A_ROW = 4
+PANEL = (2.5, 1.9)
+"""Size of a panel of bars in inches."""
 CELL = (0.47, 0.30)
 """Size of a cell in inches."""
 LEAST_HEIGHT = 1.7
@@ -122,3 +126,38 @@ def _explain(figure: Figure, values: Array, refused: NDArray[np.bool_]) -> None:
         handles.append(Patch(fc=FAILED, label="× failed"))
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
+
+
+@styled
+def audit_figure(record: Mapping[str, Any]) -> Figure:
+    """Draw bars: means over seeds with their deviation; the dashed line is guessing."""
+    measures, protections = record["measures"], record["protections"]
+    useful = {"name": f"what it costs: {record['usefulness']['name']}", "values": record["usefulness"]["values"]}
+    panels = [*measures, useful]
+    across = min(len(panels), BARS_IN_A_ROW)
+    down = math.ceil(len(panels) / across)
+    figure = Figure(figsize=(across * PANEL[0], down * PANEL[1] + 0.3), layout="constrained")
+    grid = figure.subplots(down, across, sharey=True, squeeze=False)
+    for place, axes in enumerate(grid.flat):
+        if place >= len(panels):
+            axes.remove()
+            continue
+        panel = panels[place]
+        shown = [(row, panel["values"][name]) for row, name in enumerate(protections) if name in panel["values"]]
+        axes.barh(
+            [row for row, _ in shown],
+            [entry["mean"] for _, entry in shown],
+            xerr=[entry["deviation"] for _, entry in shown],
+            color=[colour(2 if panel is useful else 1) for _ in shown],
+            error_kw={"ecolor": "#555555", "elinewidth": 0.8},
+        )
+        for row, name in enumerate(protections):
+            if name not in panel["values"]:
+                axes.text(0.02, row, "–", transform=axes.get_yaxis_transform(), va="center", color="#777777")
+        axes.set_yticks(range(len(protections)), [short(name) for name in protections])
+        axes.grid(visible=False, axis="y")
+        axes.set_title(short(panel["name"]), fontsize=8)
+        if "guess" in panel:
+            axes.axvline(panel["guess"], color="#333333", ls="--", lw=1.0)
+    grid[0, 0].invert_yaxis()
+    return figure
