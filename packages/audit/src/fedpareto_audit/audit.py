@@ -19,9 +19,10 @@ from fedpareto.contract.problem import SupervisedProblem
 from fedpareto.spec.draft import Draft
 from fedpareto.spec.spec import PRIVATE, Spec
 from fedpareto_audit.advice import advice
-from fedpareto_audit.attacks import Found, infer_members, infer_preferences
-from fedpareto_audit.inversion import reconstruct
-from fedpareto_audit.world import Effort, World
+from fedpareto_audit.inversion_attack import reconstruct
+from fedpareto_audit.membership_attack import infer_members
+from fedpareto_audit.preference_attack import infer_preferences
+from fedpareto_audit.world import Effort, Found, World
 
 FILE, PICTURE = "audit.json", "audit.png"
 ATTACKS: Mapping[str, Callable[[World, bool], Found]] = {

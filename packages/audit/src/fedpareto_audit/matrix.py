@@ -215,7 +215,7 @@ def _run_missing(store: _Store, jobs: Jobs, say: Say, stop: Callable[[], bool]) 
     for cell, spec in specs.items():
         if isinstance(spec, str):
             store.keep(cell, {"refused": spec})
-    store.write()  # So that whoever looks sees from the beginning which cells there are.
+    store.write()  # So that a reader sees from the beginning which cells there are.
     work = [cell for cell in missing if isinstance(specs[cell], Spec)]
     say(_counts(store, len(work)))
     tally = Tally("cells", len(work), say)

@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedpareto.tensors import rng
+from fedpareto_audit.world import Found, World, mean_of, parts_in, supervised, updates_in
+
 RIDGES = tuple(10.0**power for power in range(-5, 4))
 """Ridges as multiples of the mean of a kernel's diagonal."""
 WIDTHS = (0.5, 1.0, 2.0)
@@ -130,3 +133,42 @@ def _kernels(shadows: Tensor, seen: Tensor) -> Iterator[_Kernel]:
         for width in WIDTHS if typical > 0 else ():
             known_near, seen_near = (torch.exp(-square / (2 * width**2 * typical)) for square in (apart, across))
             yield _Kernel(f"Gaussian on {name}", known_near, seen_near)
+
+
+# -- on a world ------------------------------------------------------------------------------------------------------
+
+
+def infer_preferences(world: World, summed: bool) -> Found:
+    true = world.preferences()
+    m = true.shape[1]
+    guess = error(torch.full_like(true, 1 / m), true)
+    shadows = updates_in([world.shadow.tasks], world.shadow.replies)
+    real = updates_in(world.tasks, world.replies[0])
+    parts = parts_in(world.replies[0], supervised(world).layout)
+    if summed:
+        stream = rng.generator(rng.Address(world.seed), "audit sums")
+        mine = world.shadows_of(0)
+        known = shadows[torch.as_tensor(mine)], world.shadow_preferences(mine)
+        mean = mean_of(world, 0, real)
+        estimates = infer_from_sum(*known, mean, parts, len(real), stream).estimates.expand_as(true)
+    else:
+        estimates = _each(world, shadows, real, parts)
+    # Objectives are reported beside the replies, so a sum of replies does not hide them.
+    said = _each(world, world.shadow.reported.flatten(1), world.reported.flatten(1), ())
+    return {
+        "preference from updates, error": (error(estimates, true), guess),
+        "preference from objectives, error": (error(said, true), guess),
+    }
+
+
+def _each(world: World, shadows: Tensor, seen: Tensor, parts: Sequence[slice]) -> Tensor:
+    """Estimate each victim's preference from its own shadows; of those who share them at once."""
+    victims = world.victims
+    own = np.stack([world.shadows_of(victim)[:1] for victim in victims.tolist()]).flatten()
+    found = shadows.new_empty(len(victims), len(world.spec.problem.objectives), dtype=torch.float64)
+    for first in np.unique(own):
+        together = torch.as_tensor(np.flatnonzero(own == first))
+        mine = world.shadows_of(int(victims[together[0]]))
+        known = shadows[torch.as_tensor(mine)], world.shadow_preferences(mine)
+        found[together] = infer_by_parts(*known, seen[torch.as_tensor(victims)][together], parts).estimates
+    return found

@@ -21,6 +21,7 @@ from fedpareto.config.interrupts import Stopped
 from fedpareto.contract.algorithm import Setting, State
 from fedpareto.contract.federation import Federation
 from fedpareto.contract.messages import Message, Outcome, Parcels, Replies, Tasks, beginnings_of, places, taken
+from fedpareto.contract.problem import SupervisedProblem
 from fedpareto.contract.solutions import held_out
 from fedpareto.engines.local import LocalEngine
 from fedpareto.moo.preferences import equidistant
@@ -43,6 +44,10 @@ MOST_OF_A_TABLE = 2 / 3
 """Share of its rows that the attacker trains one shadow on at most: with all of them, shadows would be alike."""
 APART = 1_000_003
 """Distance between the seeds of a federation and those of the attacker's own."""
+
+
+Found = dict[str, tuple[float, float]]
+"""Value of each measure of an attack, and that of guessing."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +323,7 @@ class World:
         return _rows(table, stream.permutation(count)[: self.effort.rows])
 
     def strangers_for(self, victim: int) -> Table:
-        """As many rows that nobody trained on."""
+        """As many rows on which no client trained."""
         client = int(self.replies[0].clients[victim])
         stream = rng.generator(rng.Address(self.seed, client), "audit strangers")
         count = len(next(iter(self.own.strangers.values())))
@@ -391,3 +396,23 @@ def model_in(tasks: Sequence[Tasks], replies: Replies) -> tuple[str, Message]:
 def worn(first: Tensor, whole: Tensor) -> Tensor:
     """The first layers `[c]` with the others of a whole model `[d]`: what a server can do that sees only a body."""
     return torch.cat([first, whole[len(first) :]])
+
+
+# -- what attacks share -----------------------------------------------------------------------------------------------
+
+
+def supervised(world: World) -> SupervisedProblem:
+    assert isinstance(world.spec.problem, SupervisedProblem), "checked before anything is trained"
+    return world.spec.problem
+
+
+def mean_of(world: World, run: int, rows: Tensor) -> Tensor:
+    """Mean of what all clients of a federation sent, as the server weights them."""
+    replies = world.replies[run]
+    return mean_of_rows(rows, replies.tensors.get("size"))
+
+
+def mean_of_rows(rows: Tensor, sizes: Tensor | None = None) -> Tensor:
+    """Mean of rows weighted by sizes `[n]`, or all alike."""
+    weights = rows.new_ones(len(rows)) if sizes is None else sizes.to(rows)
+    return weights / weights.sum() @ rows

@@ -15,7 +15,7 @@ from typing import Any
 from fedpareto.campaigns.parallel import ONE_TO_A_CORE
 from fedpareto.config.errors import UserError
 from fedpareto.spec.draft import Draft
-from fedpareto.spec.spec import NAMED_SECTIONS, SWEEP, Spec
+from fedpareto.spec.spec import SWEEP, Spec
 
 SEEDS, SPEC = "seeds", "spec"
 MOST = 10_000
@@ -88,14 +88,9 @@ class _Points:
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Draft]]:
         """Yield the changes and the draft of each point."""
-        # An algorithm before its parameters, which belong to no other.
-        order = sorted(self.axes, key=lambda key: key not in NAMED_SECTIONS)
         for values in itertools.product(*self.axes.values()):
             changes = dict(zip(self.axes, values, strict=True))
-            draft = self.base
-            for key in order:
-                draft = draft.with_value(key, changes[key], _place(self.base, key))
-            yield changes, draft
+            yield changes, self.base.with_parameters(changes, SWEEP)
 
 
 def _points(draft: Draft, settings: Sequence[str]) -> _Points:

@@ -77,7 +77,7 @@ class Campaign:
 
     @property
     def stopped(self) -> list[Ran]:
-        """The runs that somebody stopped while the others went on."""
+        """The runs that a user stopped while the others went on."""
         return [run for run in self.runs if run.status == "stopped"]
 
     def to_plain(self) -> dict[str, Any]:

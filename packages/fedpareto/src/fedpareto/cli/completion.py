@@ -87,9 +87,7 @@ def candidates(command: Any, words: list[str]) -> list[str]:
     *before, current = [word.strip('"') for word in words] or [""]
     # Click, which newer versions of Typer bring along and older ones import.
     click = next(cls.__module__.rpartition(".")[0] for cls in type(command).__mro__ if cls.__name__ == "Command")
-    _complete_by_name(
-        command, {one.name: lambda _, one=one: one.choices for one in keys.about() if one.choices} | VALUES
-    )
+    _complete_by_name(command, {one.name: one.choices for one in keys.about() if one.choices})
     try:
         whole = import_module(f"{click}.shell_completion").ShellComplete(command, {}, "fedpareto", "")
         found = whole.get_completions(before, current)
@@ -98,17 +96,18 @@ def candidates(command: Any, words: list[str]) -> list[str]:
     return sorted({one.value for one in found if one.type == "plain" and one.value.startswith(current)})
 
 
-def _complete_by_name(command: Any, values: Mapping[str, Values]) -> None:
-    """Let parameters of these names, of all commands, be completed by these values, unless they have their own."""
+def _complete_by_name(command: Any, words: Mapping[str, Sequence[str]]) -> None:
+    """Let parameters of these names, and of those in VALUES, be completed, in all commands, unless they have a way."""
+
+    def complete(_: Any, parameter: Any, incomplete: str) -> list[str]:
+        name = parameter.name
+        return list(VALUES[name](incomplete) if name in VALUES else words[name])
+
     for one in command.params:
-        if one.name in values and one._custom_shell_complete is None:
-            one._custom_shell_complete = lambda _, parameter, current: list(values[parameter.name](current))
+        if (one.name in VALUES or one.name in words) and one._custom_shell_complete is None:
+            one._custom_shell_complete = complete
     for below in getattr(command, "commands", {}).values():
-        _complete_by_name(below, values)
-
-
-def _words(words: Sequence[str], incomplete: str) -> Sequence[str]:
-    return words
+        _complete_by_name(below, words)
 
 
 def _algorithms(incomplete: str) -> list[str]:

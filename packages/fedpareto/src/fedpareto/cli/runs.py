@@ -245,7 +245,11 @@ def compare(
     out = out or free_folder(Path("runs"), "comparison")
     write = plugins.need("fedpareto.pages", "comparison", "the page and the tables of a comparison")
     where = write(runs, out, rank, converged, over=over, figures=figures)
-    written = {"page": str(where), **_picture(records, out if figures else None)}
+    written = {"page": str(where)}
+    if figures:  # Otherwise matplotlib is not loaded.
+        from fedpareto.report.pictures import main_picture
+
+        written["picture"] = str(out / main_picture(records))
     if json:
         of_clients = {
             "across_clients": [table.to_plain() for table in across.across_clients(records)],
@@ -257,23 +261,10 @@ def compare(
     if not quiet:
         screen = Console()
         screen.print(comparison(records, over).to_rich(screen.width))
-        shown = across.in_terminal(records)
-        if shown is not None:
-            screen.print(shown)
-        of_devices = by_device.in_terminal(records)
-        if of_devices is not None:
-            screen.print(of_devices)
+        for tables in filter(None, (across.in_terminal(records), by_device.in_terminal(records))):
+            screen.print(tables)
     for name, path in written.items():
         typer.echo(f"{name + ':':9} {path}")
-
-
-def _picture(records: list[Record], out: Path | None) -> dict[str, str]:
-    """Return the path of the main figure, if figures were drawn; matplotlib is not loaded for nothing."""
-    if out is None:
-        return {}
-    from fedpareto.report.pictures import main_picture
-
-    return {"picture": str(out / main_picture(records))}
 
 
 def _loaded(runs: list[Path], central: bool, rank: int, converged: bool) -> list[Record]:

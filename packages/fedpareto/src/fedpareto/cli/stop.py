@@ -1,4 +1,4 @@
-"""`fedpareto stop`: asks whoever works on a run to stop, by a file in its folder. Nothing heavy is imported."""
+"""`fedpareto stop`: asks the process of a run to stop, by a file in its folder. Nothing heavy is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optional libraries: whoever lacks one is told the extra that brings it."""
+"""Optional libraries: an error names the extra that brings a missing one."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def read_bytes(path: Path, what: str = "", most: int = limits.FILE) -> bytes:
 
 
 def must_be_ordinary(path: Path) -> None:
-    """Raises OSError if a path is neither a file nor a folder: whoever reads a pipe may wait for ever."""
+    """Raises OSError if a path is neither a file nor a folder: a reader of a pipe may wait for ever."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, "it is not an ordinary file")
@@ -165,7 +165,7 @@ def cut(path: Path, length: int) -> None:
 
 
 def must_hold_no_links(folder: Path) -> None:
-    """Raises UserError if something in a folder is a link: whoever goes on with the work would write elsewhere."""
+    """Raises UserError if something in a folder is a link: continued work would be written elsewhere."""
     for where, folders, names in os.walk(folder):
         for path in (Path(where, name) for name in [*folders, *names]):
             if path.is_symlink():

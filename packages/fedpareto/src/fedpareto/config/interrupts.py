@@ -66,7 +66,7 @@ class Interrupts:
 
 
 class StopFile:
-    """A request to stop, in a folder that somebody is working on; without a folder there is none."""
+    """A request to stop, in a folder that a process works on; without a folder there are no requests."""
 
     def __init__(self, folder: Path | None) -> None:
         self.path = None if folder is None else folder / FILE
@@ -100,7 +100,7 @@ class StopFile:
         """In this block, a request that is not to wait is a KeyboardInterrupt; outside of a round, any is.
 
         Only in the main thread, where Python receives signals, and where Ctrl-C is ours or Python's own to handle:
-        otherwise whoever is in the block looks for himself.
+        otherwise the block looks for requests itself.
         """
         if self.path is None or threading.current_thread() is not threading.main_thread() or not _interruptible():
             yield

@@ -35,7 +35,7 @@ class Pieces:
             rows = rows[len(taken) :]
 
     def __getitem__(self, place: int) -> np.ndarray:
-        """`[width]`: one row; whoever writes to it changes it."""
+        """One row, `[width]`, as a view."""
         if not 0 <= place < self._length:
             raise IndexError(place)
         row: np.ndarray = self._pieces[place // self._rows][place % self._rows]

@@ -1,4 +1,4 @@
-"""The lines of a run in little space: hours of rounds stay in memory, and a Line is made when somebody asks for it."""
+"""The lines of a run in little space: hours of rounds stay in memory, and a Line is made at its first use."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MOST_IN_A_ROW = 64
 HYPERVOLUMES = {"sent": "hypervolume", "trained": "trained_hypervolume"}
 """Name of the hypervolume of each evaluation in a row."""
 TOGETHER, SOON = 64, 0.1
-"""Rows that are written at once where rounds are short, and the seconds after which nobody waits for more of them."""
+"""Rows that are written at once where rounds are short, and the seconds after which fewer rows are written, too."""
 TIMES = ("seconds", "at")
 """Keys of a row that tell durations and times: all else is the same in every run of a spec."""
 
@@ -220,7 +220,7 @@ def event(seed: int, failure: Failure) -> dict[str, Any]:
 
 
 def _means(points: np.ndarray) -> list[float] | None:
-    """Means `[m]` over the clients that have values; None if nobody has."""
+    """Means `[m]` over the clients that have values; None if no client has."""
     known = points[np.isfinite(points).all(axis=1)]
     if not len(known):
         return None

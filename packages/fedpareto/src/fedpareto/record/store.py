@@ -75,7 +75,7 @@ class RunFolder:
         folder.lock()
         try:
             folder._refuse_if_taken()
-            StopFile(path).clear()  # Meant for whoever worked here before.
+            StopFile(path).clear()  # Meant for the process that worked here before.
             write_atomically(folder.spec_file, text)
         except BaseException:
             folder.close()

@@ -62,8 +62,8 @@ class Summary:
         from rich.text import Text
 
         axes = [max(map(len, (axis, *(one.get(axis, "") for one in self.settings)))) for axis in self.axes]
-        cells = zip(*([cell.text for cell in one] for one in self.cells), strict=True)
-        columns = [max(map(len, (one.heading, *of_one))) for one, of_one in zip(self.columns, cells, strict=True)]
+        texts_of = zip(*([cell.text for cell in one] for one in self.cells), strict=True)
+        columns = [max(map(len, (one.heading, *of_one))) for one, of_one in zip(self.columns, texts_of, strict=True)]
         is_short = width is not None and sum(each + len("  │") for each in (*axes, *columns)) + 1 > width
         table = RichTable()
         for axis in self.axes:

@@ -27,7 +27,7 @@ Metric = tuple[Column, Callable[[Record], Array]]
 def metrics_of_time(runs: Sequence[Record], over: str | None) -> list[Metric]:
     """Each column with the function that gives a run's values `[started]`.
 
-    The way to 95 % is measured over the simulated clock; over anything else only where somebody asks for it.
+    The way to 95 % is measured over the simulated clock; over anything else only on request.
     """
     # Neither direction is better: under two policies as many rounds are not as many updates.
     found: list[Metric] = [

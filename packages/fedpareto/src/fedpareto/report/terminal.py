@@ -56,14 +56,9 @@ def show(record: Record, width: int = 80, over: str | None = None) -> Renderable
         Text(),
         comparison([record], over).to_rich(width - len("│  │")),
     ]
-    clients = across.in_terminal([record])
-    if clients is not None:
-        parts += [Text(), clients]
-    devices = by_device.in_terminal([record])
-    if devices is not None:
-        parts += [Text(), devices]
-    if record.events:
-        parts += [Text(), _refusals(record)]
+    optional = [across.in_terminal([record]), by_device.in_terminal([record])]
+    for part in (*optional, _refusals(record) if record.events else None):
+        parts += [] if part is None else [Text(), part]
     title = Text(f"{record.algorithm} on {record.problem}", style="bold")
     return Panel(Group(*parts), title=title, title_align="left")
 

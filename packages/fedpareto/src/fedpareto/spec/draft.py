@@ -138,6 +138,13 @@ class Draft:
             values[path[0]] = self._section(path[0]) | {path[1]: value}
         return Draft(values, {**self.where, path: place})
 
+    def with_parameters(self, values: Mapping[str, Any], *section: str) -> Draft:
+        """With values by key, an algorithm before its parameters; a message names the line of the key in a section."""
+        draft = self
+        for key in sorted(values, key=lambda key: key not in NAMED_SECTIONS):
+            draft = draft.with_value(key, values[key], self.where.get((*section, key), ".".join((*section, key))))
+        return draft
+
     def _holds_several(self, path: tuple[str, ...]) -> bool:
         """Return True if a parameter is a list of values, such as columns."""
         classes = {"algorithm": registry.algorithm_class, "problem": registry.problem_class}

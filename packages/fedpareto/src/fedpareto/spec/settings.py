@@ -37,6 +37,6 @@ def first_setting(spec: Spec) -> Setting:
 
 
 def begun_as(spec: Spec, setting: Setting) -> Setting:
-    """The setting with which an algorithm begins: where somebody else chooses who is asked, it asks everybody."""
+    """Return the setting with which an algorithm begins: it asks all clients where a policy or a selection chooses."""
     participation = 1.0 if spec.chooses else setting.participation
     return replace(setting, repeats=len(spec.seeds), participation=participation, waits=spec.policy.waits)

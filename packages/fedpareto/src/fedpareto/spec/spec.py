@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -51,6 +51,7 @@ MATRIX, SWEEP, TUNE = "matrix", "sweep", "tune"
 """The sections of a file that list many runs."""
 BLIND = ("random", "round-robin", "available")
 """Kinds of selection that look at nothing which depends on rows."""
+CODECS: tuple[Literal["codec", "server_codec"], ...] = ("codec", "server_codec")
 SPECIAL_END = "does in its last round what it does in no other"
 PRIVATE = "private"
 """The preferences in the spec of a deployment, which only its nodes know."""
@@ -78,7 +79,7 @@ class Spec(Keys):
             with at(key):
                 keys.check_key(key, getattr(self, key))
         algorithm, engine, privacy = self.algorithm, self.engine, self.privacy
-        for key in ("codec", "server_codec"):
+        for key in CODECS:
             with at(key):
                 object.__setattr__(self, key, str(Codec.parse(getattr(self, key))))
                 self._check_codec(key)
@@ -112,7 +113,7 @@ class Spec(Keys):
             with at(*place.split(".")):
                 check()
 
-    def _check_codec(self, key: str) -> None:
+    def _check_codec(self, key: Literal["codec", "server_codec"]) -> None:
         word = getattr(self, key)
         codec = Codec.parse(word)
         reason = ""

@@ -29,7 +29,7 @@ class Measured:
 
     points: Sequence[np.ndarray]
     """The clients' objectives on validation rows, `[n, m]`; of a problem without such rows, where it says they may be
-    compared: see core.solutions.chosen_on.
+    compared: see contract.solutions.chosen_on.
     """
     preferences: Sequence[np.ndarray | None]
     """`[n, m]`; None where they are private."""

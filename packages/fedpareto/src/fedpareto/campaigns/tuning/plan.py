@@ -19,7 +19,7 @@ from fedpareto.config.bounds import AtLeast, Bounded, Count, Whole
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.config.parameters import build
 from fedpareto.spec.draft import Draft
-from fedpareto.spec.spec import NAMED_SECTIONS, TUNE, Spec
+from fedpareto.spec.spec import TUNE, Spec
 
 if TYPE_CHECKING:
     import optuna
@@ -139,11 +139,7 @@ class Space:
 
     def draft(self, values: Mapping[str, Any]) -> Draft:
         """Return a candidate as plain values. Unless the file says otherwise, its engine measures nothing."""
-        draft = self.base.with_engine(ONE_TO_A_CORE)
-        # An algorithm before its parameters, which belong to no other.
-        for key in sorted(values, key=lambda key: key not in NAMED_SECTIONS):
-            draft = draft.with_value(key, values[key], self.base.where.get(("tune", "search", key), key))
-        return draft
+        return self.base.with_engine(ONE_TO_A_CORE).with_parameters(values, TUNE, "search")
 
     def suggested(self, trial: optuna.trial.BaseTrial) -> Values:
         """Return the candidate of a trial, or of a trial that ended."""

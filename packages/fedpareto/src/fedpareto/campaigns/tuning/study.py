@@ -203,7 +203,7 @@ class Search:
             study = self.optuna.create_study(
                 storage=storage, study_name=NAME, directions=directions, pruner=pruner, load_if_exists=True
             )
-        except Exception as problem:  # Of a database that is none, or whose directions are others.
+        except Exception as problem:  # Not a database, or a study with other directions.
             raise UserError(
                 f"{self.out / FILE} is no study of this tuning ({in_words(problem)}); name another --out"
             ) from None
