@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.typing import ColorType
 from numpy.typing import NDArray
 
 from fedpareto.record.run_files import Array
@@ -63,7 +62,9 @@ def heat_map(
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     colours = mpl.colormaps["viridis" if maximise else "viridis_r"]
-    scale = _scale(values)
+    known = values[np.isfinite(values)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    scale = Normalize(low, high if high > low else low + 1)
     for panel, axes in enumerate(grid.flat):
         if panel >= len(panels):
             axes.remove()
@@ -96,14 +97,10 @@ def _panel(axes: Axes, values: Array, refused: NDArray[np.bool_], colours: Color
         good = bool(np.isfinite(value))
         face = colours(scale(value)) if good else FAILED
         axes.add_patch(Rectangle(corner, 1, 1, fc=face, ec="white", lw=0.8))
+        red, green, blue = to_rgb(face)
+        ink = "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
         text = f"{value:#.3g}".rstrip(".") if good else "×"
-        axes.text(column, row, text, ha="center", va="center", fontsize=7, color=_readable(face))
-
-
-def _scale(values: Array) -> Normalize:
-    known = values[np.isfinite(values)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    return Normalize(low, high if high > low else low + 1)
+        axes.text(column, row, text, ha="center", va="center", fontsize=7, color=ink)
 
 
 def _readable_units(values: Array, measure: str) -> tuple[Array, str]:
@@ -111,11 +108,6 @@ def _readable_units(values: Array, measure: str) -> tuple[Array, str]:
     known = values[np.isfinite(values)]
     are_shares = bool(len(known)) and known.min() >= 0 and known.max() <= 1
     return (100 * values, f"{measure}, in %") if are_shares else (values, measure)
-
-
-def _readable(face: ColorType) -> str:
-    red, green, blue = to_rgb(face)
-    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
 
 
 def _explain(figure: Figure, values: Array, refused: NDArray[np.bool_]) -> None:

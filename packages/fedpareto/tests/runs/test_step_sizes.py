@@ -17,7 +17,7 @@ from fedpareto.record import reading
 from fedpareto.report import terminal
 from fedpareto.runs.runner import resume, start
 from fedpareto.spec.draft import Draft
-from fedpareto.spec.steps import beforehand, in_words
+from fedpareto.spec.steps import in_words
 from fedpareto_papers.praffl.published import PRAFFL_OWN
 from folders import assert_same_results, rows
 
@@ -81,7 +81,7 @@ def test_noise_is_for_models_and_not_for_step_sizes():
 
 def said(values):
     spec = Draft({"problem": "synthetic", "clients": 3, **values}).finish()
-    return beforehand(spec.algorithm, spec.problem, spec.learner, spec.engine, spec.privacy)
+    return spec.beforehand()
 
 
 def test_where_no_step_size_is_chosen_the_run_says_why():

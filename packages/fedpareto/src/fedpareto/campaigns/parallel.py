@@ -78,17 +78,14 @@ def on_ray(address: str = "", gpus: float = 0) -> Elsewhere:
 def side_by_side(pieces: Pieces[Work, Answer], jobs: Jobs, stop: Stop) -> Iterator[tuple[int, Answer]]:
     """Index and result of each piece of work as it is done; with one job in this process, in order."""
     if not isinstance(jobs, int):
-        return jobs.answers(pieces, stop)
-    if jobs == 1 or len(pieces.work) < 2:
-        return _one_by_one(pieces, stop)
-    return _in_workers(pieces, jobs, stop)
-
-
-def _one_by_one(pieces: Pieces[Work, Answer], stop: Stop) -> Iterator[tuple[int, Answer]]:
-    for number, item in enumerate(pieces.work):
-        if stop():
-            raise Stopped(f"stopped after {number} of {len(pieces.work)} pieces")
-        yield number, pieces.do(pieces.out, item, stop)
+        yield from jobs.answers(pieces, stop)
+    elif jobs > 1 and len(pieces.work) > 1:
+        yield from _in_workers(pieces, jobs, stop)
+    else:
+        for number, item in enumerate(pieces.work):
+            if stop():
+                raise Stopped(f"stopped after {number} of {len(pieces.work)} pieces")
+            yield number, pieces.do(pieces.out, item, stop)
 
 
 def _in_workers(pieces: Pieces[Work, Answer], jobs: int, stop: Stop) -> Iterator[tuple[int, Answer]]:

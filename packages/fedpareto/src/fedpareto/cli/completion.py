@@ -8,6 +8,7 @@ from enum import StrEnum
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
@@ -89,8 +90,9 @@ def candidates(command: Any, words: list[str]) -> list[str]:
     click = next(cls.__module__.rpartition(".")[0] for cls in type(command).__mro__ if cls.__name__ == "Command")
     _complete_by_name(command, {one.name: one.choices for one in keys.about() if one.choices})
     try:
-        whole = import_module(f"{click}.shell_completion").ShellComplete(command, {}, "fedpareto", "")
-        found = whole.get_completions(before, current)
+        shell: Any = import_module(f"{click}.shell_completion").ShellComplete
+        line = SimpleNamespace(cli=command, ctx_args={}, prog_name="fedpareto")  # Any shell: our lines are our own.
+        found = shell.get_completions(line, before, current)
     except UserError:  # Such as an unknown command.
         return []
     return sorted({one.value for one in found if one.type == "plain" and one.value.startswith(current)})

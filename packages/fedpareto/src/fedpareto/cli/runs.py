@@ -98,7 +98,6 @@ def run(
     """
     from fedpareto.runs.runner import start
     from fedpareto.spec.draft import Draft
-    from fedpareto.spec.steps import beforehand
 
     if algorithm is not None and algorithm.endswith((".yaml", ".yml")):
         raise UserError(f"'{algorithm}' is a file, not an algorithm; give a spec with --spec: --spec {algorithm}")
@@ -128,7 +127,7 @@ def run(
     try:
         if not quiet:
             data.print_report(ready.problem, ready.clients, ready.seeds[0])
-            for line in beforehand(ready.algorithm, ready.problem, ready.learner, ready.engine, ready.privacy):
+            for line in ready.beforehand():
                 typer.echo(line)
         with watched(ready, folder, quiet) as hooks:
             result = start(ready, folder, log_to=log_to or (), **hooks)

@@ -248,16 +248,16 @@ def _escaped(text: str) -> str:
 
 
 def _json_cell(cell: Cell) -> dict[str, Any]:
-    numbers = [_finite(value) for value in cell.values]
+    numbers = [finite(value) for value in cell.values]
     around = interval(cell.values)
     return {
-        "mean": _finite(cell.mean),
-        "deviation": _finite(cell.deviation),
+        "mean": finite(cell.mean),
+        "deviation": finite(cell.deviation),
         "interval": None if around is None else [around.low, around.high],
         "best": cell.best,
         "per_seed": numbers,
     }
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

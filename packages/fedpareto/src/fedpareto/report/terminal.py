@@ -20,6 +20,7 @@ from fedpareto.report.axes import MEANINGS, Axis, axis_of
 from fedpareto.report.comparison import comparison
 from fedpareto.report.likeness import comparable
 from fedpareto.report.machines import contributions, of_clients, updates
+from fedpareto.report.table import finite
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -93,18 +94,14 @@ def clients_plain(record: Record, seed: int) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"client": client, "name": names[client] if names else None}
         row |= {"device": None, "exchange_seconds": None} if machines is None else machines.plain(client)
         row["updates"] = int(heard[client]) if client < len(heard) else None
-        row |= {name: _finite(given[name][client]) if name in given else None for name in CONTRIBUTIONS}
+        row |= {name: finite(given[name][client]) if name in given else None for name in CONTRIBUTIONS}
         row["preference"] = None if wishes is None else wishes[i].tolist()
         for j, objective in enumerate(record.objectives):
-            row[objective.name] = _finite(solution.objectives[record.held_out][i, j])
+            row[objective.name] = finite(solution.objectives[record.held_out][i, j])
             if has_own:
-                row[f"{objective.name} on own rows"] = _finite(solution.objectives[OWN_TEST][i, j])
-        rows.append(row | {"own_utility": None if own is None else _finite(own[i])})
+                row[f"{objective.name} on own rows"] = finite(solution.objectives[OWN_TEST][i, j])
+        rows.append(row | {"own_utility": None if own is None else finite(own[i])})
     return rows
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def _in_cell(value: Any) -> str:

@@ -217,7 +217,9 @@ class Draft:
                     values[key] = _top_level(key, self.values[key])
         if "step" not in values:
             given = [*self._names_in("learner"), *self._names_in("algorithm")]
-            values["step"] = steps.usual(algorithm, problem, learner, parts["engine"], parts["privacy"], given)
+            is_given = any("lr" in name.split("_") for name in given)
+            beside = problem, learner, parts["engine"], parts["privacy"]
+            values["step"] = "fixed" if is_given or steps.why_fixed(algorithm, *beside) else "validated"
         with self._placed():
             spec = Spec(algorithm, problem, learner, **values, **parts)
         with self._at("preferences"):

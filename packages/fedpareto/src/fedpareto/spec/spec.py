@@ -78,7 +78,7 @@ class Spec(Keys):
         for key in keys.hints():
             with at(key):
                 keys.check_key(key, getattr(self, key))
-        algorithm, engine, privacy = self.algorithm, self.engine, self.privacy
+        algorithm, privacy = self.algorithm, self.privacy
         for key in CODECS:
             with at(key):
                 object.__setattr__(self, key, str(Codec.parse(getattr(self, key))))
@@ -92,7 +92,7 @@ class Spec(Keys):
         with at("secure_sum", "kind"):
             algorithm = registry.secured(algorithm, self.secure_sum)
         with at("step"):
-            algorithm = steps.checked(algorithm, self.problem, self.learner, engine, privacy, self.step)
+            algorithm = self._stepped(algorithm)
         object.__setattr__(self, "algorithm", algorithm)
         asked = participant_count(self.participation, self.clients)
         checks: tuple[tuple[str, Callable[[], None]], ...] = (
@@ -139,6 +139,18 @@ class Spec(Keys):
             kept, what = layout.buffers, "running statistics"
         if not set(layout.normalisation) & set(kept):
             _refuse(f"normalisation is {way}", f"the network of {self.problem.name} has no {what}; leave it out")
+
+    def _stepped(self, algorithm: Algorithm[Any]) -> Algorithm[Any]:
+        """Return the algorithm as it takes its steps."""
+        if self.step == "fixed":
+            if algorithm.channel.validated:
+                needs = f"{algorithm.name} chooses its step sizes; give the algorithm itself"
+                _refuse("step is fixed", needs)
+            return algorithm
+        why = steps.why_fixed(algorithm, self.problem, self.learner, self.engine, self.privacy)
+        _refuse("step is validated", why, "; take step=fixed")
+        found: Algorithm[Any] = registry.stepping().stepped(algorithm)
+        return found
 
     def _check_measured_losses(self) -> None:
         if not self.measure_losses:
@@ -255,6 +267,19 @@ class Spec(Keys):
     def chooses(self) -> bool:
         """True if policy and selection choose the clients that are asked, and not the algorithm's own draw."""
         return not self.policy.waits or self.selection.kind != "random"
+
+    def beforehand(self) -> list[str]:
+        """Lines for a user before a run begins: the step sizes that are tried, or why none is, and unusual costs.
+
+        Nothing is said where a user has fixed a step size that could have been chosen, or without validation rows.
+        """
+        learner: Any = self.learner
+        tried, fixed = steps.in_words(self.algorithm, learner), ""
+        if self.problem.validates and hasattr(learner, "lr") and not tried:
+            why = steps.why_fixed(self.algorithm, self.problem, learner, self.engine, self.privacy)
+            taken = f"the step size {learner.lr:g} is taken as it is, not chosen on validation rows"
+            fixed = f"{taken}: {why}" if why else ""
+        return [line for line in (tried, fixed, self.algorithm.cost) if line]
 
     def federation(self, seed: int) -> Federation:
         run, runs = self.seeds.index(seed), len(self.seeds)
