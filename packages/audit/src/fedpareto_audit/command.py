@@ -10,7 +10,8 @@ import typer
 
 from fedpareto.cli import jobs as parallel
 from fedpareto.cli.allowing import reads_data
-from fedpareto.cli.console import Quiet, print_json, print_table
+from fedpareto.cli.console import AsJson, Quiet, print_json, print_table
+from fedpareto.cli.runs import Setting
 from fedpareto.config.files import quoted
 
 DEFAULT_ATTACKS = "preference,membership,inversion"
@@ -30,10 +31,7 @@ def audit(
         ),
     ] = DEFAULT_PROTECTIONS,
     seeds: Annotated[str | None, typer.Option(help="Seeds: how many, or which (4,7).  [default: the spec's]")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any parameter, such as rounds=5."),
-    ] = None,
+    settings: Setting = None,
     shadows: Annotated[int, typer.Option(min=2, help="Number of the attacker's own clients for each message.")] = 32,
     references: Annotated[int, typer.Option(min=2, help="Number of the attacker's own federations.")] = 4,
     rows: Annotated[int, typer.Option(min=2, help="Number of rows of each client whose membership is guessed.")] = 100,
@@ -41,9 +39,7 @@ def audit(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the table and the picture.")] = Path("runs/audit"),
     jobs: parallel.HowMany = None,
     address: parallel.Address = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the record as JSON for other programs, and nothing else.")
-    ] = False,
+    json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Attack your own configuration, as a curious server would: preferences, membership and rows.

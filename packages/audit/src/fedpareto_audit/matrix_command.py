@@ -10,7 +10,8 @@ import typer
 
 from fedpareto.cli import jobs as parallel
 from fedpareto.cli.allowing import reads_data
-from fedpareto.cli.console import Quiet, print_json, print_table, say
+from fedpareto.cli.console import AsJson, Quiet, print_json, print_table, say
+from fedpareto.cli.runs import Setting
 from fedpareto.config.errors import UserError
 from fedpareto.config.files import quoted
 
@@ -24,13 +25,8 @@ def matrix(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the cells and figures.")] = Path("runs/matrix"),
     jobs: parallel.HowMany = None,
     address: parallel.Address = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any parameter of all cells, such as rounds=5."),
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the record as JSON for other programs, and nothing else.")
-    ] = False,
+    settings: Setting = None,
+    json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Run every algorithm under every attack behind every defence; SPEC lists them. Ends with a heat map (PNG, PDF).

@@ -107,7 +107,9 @@ def run(
         missing = [one for one in plan if record.runs[one.name].status != "finished"]
         for _ in range(len(plan) - len(missing)):
             tally.one_more()
-        pieces = Pieces(_do, [(one.name, one.values) for one in missing], out, itemgetter(0), _lost)
+        pieces = Pieces(
+            _do, [(one.name, one.values) for one in missing], out, itemgetter(0), lambda reason: ("failed", reason)
+        )
         try:
             for number, (status, reason) in side_by_side(pieces, jobs, asked):
                 record.ended(missing[number].name, status, reason)
@@ -118,10 +120,6 @@ def run(
             tally.end()
             record.write()
         return _summed_up(Campaign(out, tuple(record.runs.values())), write_page)
-
-
-def _lost(reason: str) -> tuple[str, str]:
-    return "failed", reason
 
 
 def other_engines(plan: Sequence[Planned]) -> list[str]:

@@ -405,27 +405,14 @@ def _client_colours(figure: Figure, axes: Axes, record: Record, seed: int) -> di
         return dict.fromkeys(ids, to_rgb(UNKNOWN))
     groups = sorted(set(preferences.values()), reverse=True)
     if len(groups) <= len(PALETTE) and (len(groups) < len(ids) or len(ids) == 1):
-        return _group_colours(figure, record, groups, preferences)
-    return _scale_colours(figure, axes, record, preferences)
-
-
-def _group_colours(
-    figure: Figure,
-    record: Record,
-    groups: list[tuple[float, ...]],
-    preferences: dict[int, tuple[float, ...]],
-) -> dict[int, tuple[float, ...]]:
-    colours = {group: to_rgb(PALETTE[i]) for i, group in enumerate(groups)}
-    handles = [Patch(color=colours[group], label=", ".join(f"{weight:.3g}" for weight in group)) for group in groups]
-    names = ", ".join(short(objective.name) for objective in record.objectives)
-    title = textwrap.fill(f"preference for {names}", 26)
-    figure.legend(handles=handles, loc="outside right upper", title=title, alignment="left")
-    return {client: colours[preference] for client, preference in preferences.items()}
-
-
-def _scale_colours(
-    figure: Figure, axes: Axes, record: Record, preferences: dict[int, tuple[float, ...]]
-) -> dict[int, tuple[float, ...]]:
+        colours = {group: to_rgb(PALETTE[i]) for i, group in enumerate(groups)}
+        handles = [
+            Patch(color=colours[group], label=", ".join(f"{weight:.3g}" for weight in group)) for group in groups
+        ]
+        names = ", ".join(short(objective.name) for objective in record.objectives)
+        title = textwrap.fill(f"preference for {names}", 26)
+        figure.legend(handles=handles, loc="outside right upper", title=title, alignment="left")
+        return {client: colours[preference] for client, preference in preferences.items()}
     scale = ScalarMappable(Normalize(0, 1), mpl.colormaps["viridis"])
     label = f"preference for {short(record.objectives[0].name)}"
     figure.colorbar(scale, ax=axes, label=label, ticks=[0, 0.5, 1], fraction=0.03, pad=0.02)
