@@ -209,18 +209,21 @@ class Record:
         one = self.solution(seed)
         if one.preferences is None:
             return None
-        if evaluation == "sent":  # NaN for points that are not finite, which a run under way may have.
-            points = one.objectives[self.held_out]
-            found, known = np.full(len(points), np.nan), np.isfinite(points).all(axis=1)
-            if known.any():
-                found[known] = own_utilities(points[known], one.preferences[known], self.maximise)
-            return found
+        if evaluation == "sent":
+            return self._utilities(one.objectives[self.held_out], one.preferences)
         line = self._last(seed, evaluation)
         if line is None or len(one.clients) != self.clients:
             return None
         points = line.measured(evaluation)[self.held_out]
         known = np.isfinite(points).all(axis=1)
         return own_utilities(points[known], one.preferences[known], self.maximise)
+
+    def _utilities(self, points: Array, preferences: Array) -> Array:
+        """`[n]`; NaN for points that are not finite, which a run under way may have."""
+        found, known = np.full(len(points), np.nan), np.isfinite(points).all(axis=1)
+        if known.any():
+            found[known] = own_utilities(points[known], preferences[known], self.maximise)
+        return found
 
     def preferences(self, seed: int) -> Array | None:
         """`[n, m]`: what each client wants, NaN where that is not known; None if clients keep it private.
