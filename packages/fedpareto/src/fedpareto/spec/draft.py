@@ -17,7 +17,7 @@ from fedpareto.config.bounds import number
 from fedpareto.config.errors import UnknownName, UserError, at
 from fedpareto.config.parameters import as_recorded, build, convert, field_names, must_be_usable, parse_value, to_plain
 from fedpareto.contract import registry
-from fedpareto.contract.algorithm import Algorithm, unwrapped
+from fedpareto.contract.algorithm import Algorithm
 from fedpareto.contract.federation import draw_preferences
 from fedpareto.contract.learner import Learner
 from fedpareto.contract.problem import Problem
@@ -202,7 +202,7 @@ class Draft:
             **{name: self._part(name, cls, self._section(name)) for name, cls in PARTS.items()},
         }
         if not self.values.get("policy"):
-            waits = unwrapped(algorithm).policy
+            waits = algorithm.policy
             # Masks cancel only if nobody is missing.
             parts["policy"] = Policy(kind=waits if parts["secure_sum"].kind == "none" else "sync")
         for section, example in (("attack", "sign-flip"), ("defence", "median"), ("secure_sum", "masked")):
