@@ -13,7 +13,7 @@ import torch
 from fuzz_mutations import of_bytes
 from fuzz_readers import Reader
 
-from fedpareto_space.formats import nnef, nnef_tensor, onnx_files
+from fedpareto_space.formats import nnef, onnx_files
 from fedpareto_space.formats.graph import Graph, Step
 from fedpareto_space.formats.running import Model
 
@@ -98,7 +98,7 @@ def readers(folder: Path) -> list[Reader]:
             return nnef.unpacked(content, Path(place), "a file")
 
     def read_tensor(content: bytes) -> object:
-        return nnef_tensor.from_bytes(content, "a tensor file")
+        return nnef.tensor_of(content, "a tensor file")
 
     packed = nnef.packed(text)
     return [

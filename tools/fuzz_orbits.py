@@ -11,7 +11,7 @@ from fuzz_readers import Reader
 
 from fedpareto_space.orbits import ion
 from fedpareto_space.orbits.earth import DAY, J2000
-from fedpareto_space.orbits.listing import ends, services, windows
+from fedpareto_space.orbits.plans import ends, services, windows
 from fedpareto_space.orbits.routes import Router
 from fedpareto_space.orbits.sights import eclipses, over_stations
 from fedpareto_space.orbits.stations import stations

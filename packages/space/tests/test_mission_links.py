@@ -16,9 +16,8 @@ from fedpareto.runs.runner import resume, start
 from fedpareto.spec.draft import Draft
 from fedpareto_space.links.fluid import cost
 from fedpareto_space.missions.options import MissionOptions
-from fedpareto_space.missions.packets import Packets
 from fedpareto_space.missions.sky import Sights, presence
-from fedpareto_space.missions.transfers import HEADER, Fluid, Radio
+from fedpareto_space.missions.transfers import HEADER, Fluid, Packets, Radio
 
 RADIO = Radio(9600.0, 9600.0, 0.05)
 CLEAN = Radio(9600.0, 19200.0, 0.0)

@@ -17,10 +17,9 @@ from fedpareto.config.interrupts import Stopped
 from fedpareto.runs import runner
 from fedpareto.spec.draft import Draft
 from fedpareto_space.links.frames import OVERHEAD
-from fedpareto_space.missions.losses import Left
 from fedpareto_space.missions.options import MissionOptions
 from fedpareto_space.missions.routes import routes_of
-from fedpareto_space.missions.sky import Sights, sky_of, talking
+from fedpareto_space.missions.sky import Left, Sights, sky_of, talking
 from fedpareto_space.missions.transfers import Radio, fluid_costs
 
 HOUR = 3600.0

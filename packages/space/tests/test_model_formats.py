@@ -20,7 +20,7 @@ from fedpareto_space.formats import nnef, onnx_files, runtimes
 from fedpareto_space.formats.graph import identifier
 from fedpareto_space.formats.network import Network, flat
 from fedpareto_space.formats.nnef_text import to_text
-from fedpareto_space.formats.onnx_graph import to_proto
+from fedpareto_space.formats.onnx_files import to_proto
 from fedpareto_space.formats.running import Model
 from fedpareto_space.formats.tracing import traced
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpareto_space.wire import cbor, client_rows, golden, manifest, payload, terms
+from fedpareto_space.wire import cbor, golden, manifest, payload, rows, terms
 from fedpareto_space.wire.messages import decode, encode
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ def test_the_limits_are_those_of_the_code():
         (cbor.DEEPEST, "cbor.DEEPEST"),
         (cbor.MOST_ITEMS, "cbor.MOST_ITEMS"),
         (terms.MOST_ALTERNATIVES, "terms.MOST_ALTERNATIVES"),
-        (client_rows.DEEPEST_TRIGGER, "client_rows.DEEPEST_TRIGGER"),
+        (rows.DEEPEST_TRIGGER, "rows.DEEPEST_TRIGGER"),
         (manifest.MOST_TENSORS, "manifest.MOST_TENSORS"),
         (payload.SMALLEST_CODED, "payload.SMALLEST_CODED"),
     ):

@@ -16,7 +16,7 @@ from fedpareto.problems.images_text.images import FashionMNIST
 from fedpareto.problems.partitions import UNASSIGNED
 from fedpareto_space.orbits.circular import Shell
 from fedpareto_space.orbits.earth import DAY, GRAVITY, RADIUS
-from fedpareto_space.orbits.regions import scattered, times_above
+from fedpareto_space.tracks import scattered, times_above
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POLES_AND_EQUATOR = np.array([[90.0, 0.0], [-90.0, 0.0], [0.0, 0.0], [0.0, 90.0], [0.0, 180.0], [0.0, -90.0]])

@@ -14,10 +14,9 @@ from fedpareto.config.errors import UserError
 from fedpareto.moo import graphs
 from fedpareto.runs.runner import start
 from fedpareto.spec.draft import Draft
-from fedpareto_space.missions.losses import Left
 from fedpareto_space.missions.options import MissionOptions
-from fedpareto_space.missions.sky import sky_of
-from fedpareto_space.missions.swarm import Swarm
+from fedpareto_space.missions.routes import Swarm
+from fedpareto_space.missions.sky import Left, sky_of
 from fedpareto_space.missions.transfers import Radio, fluid_costs
 from fedpareto_space.orbits.circular import Shell
 from fedpareto_space.orbits.sights import over_stations

@@ -14,8 +14,7 @@ from fedpareto.config.errors import UserError
 
 if TYPE_CHECKING:
     from fedpareto_space.orbits.circular import Orbits
-    from fedpareto_space.orbits.listing import Window
-    from fedpareto_space.orbits.plans import ContactPlan
+    from fedpareto_space.orbits.plans import ContactPlan, Window
     from fedpareto_space.orbits.stations import Station
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -182,7 +181,7 @@ def _print(shown: _Shown, rows: int) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from fedpareto_space.orbits.listing import ends, services, windows
+    from fedpareto_space.orbits.plans import ends, services, windows
 
     found, name = windows(shown.plan), shown.plan.name
     typer.echo(f"{shown.about}: {len(found)} contacts")
@@ -236,7 +235,7 @@ def _routed(plan: ContactPlan, route: str, size: int) -> list[dict[str, float]] 
 def _as_plain(shown: _Shown) -> dict[str, object]:
     from dataclasses import asdict
 
-    from fedpareto_space.orbits.listing import ends, services, windows
+    from fedpareto_space.orbits.plans import ends, services, windows
 
     found = windows(shown.plan)
     return {
@@ -253,7 +252,7 @@ def _as_plain(shown: _Shown) -> dict[str, object]:
 
 
 def _drawn(shown: _Shown, kind: str) -> bytes:
-    from fedpareto_space.orbits.listing import ends, windows
+    from fedpareto_space.orbits.plans import ends, windows
     from fedpareto_space.report.gantt import Span, gantt, render
 
     found, name = windows(shown.plan), shown.plan.name

@@ -15,7 +15,7 @@ from fedpareto.config.errors import UserError
 from fedpareto.config.files import free_folder, quoted
 
 if TYPE_CHECKING:
-    from fedpareto_space.session.rehearsed import Rehearsal
+    from fedpareto_space.session.rehearsal import Rehearsal
 
 NOT_GOOD = 1
 """The exit code where something is not as it should be."""

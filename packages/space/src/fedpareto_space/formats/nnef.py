@@ -6,7 +6,9 @@ For a link that carries files, `packed` makes one of it, as the standard has it:
 from __future__ import annotations
 
 import io
+import math
 import re
+import struct
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +17,8 @@ from typing import TypeVar
 import numpy as np
 
 from fedpareto.config import limits
-from fedpareto.config.errors import DAMAGE, DamagedFile, UserError, in_words
+from fedpareto.config.errors import DAMAGE, DamagedFile, UserError, in_words, reading
 from fedpareto.config.files import read_bytes, write_atomically
-from fedpareto_space.formats import nnef_tensor
 from fedpareto_space.formats.graph import Graph
 from fedpareto_space.formats.nnef_text import CONSTANTS, Line, from_text, to_text
 
@@ -27,6 +28,14 @@ LONGEST = 255
 """Letters of a file's path."""
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 """What a tensor file may be called: nothing outside of the folder."""
+MAGIC = b"\x4e\xef"
+VERSION = (1, 0)
+HEADER = 128
+MOST_DIMENSIONS = 8
+TYPES = {(0, 16): "<f2", (0, 32): "<f4", (0, 64): "<f8", (1, 8): "u1", (4, 8): "i1", (4, 32): "<i4", (4, 64): "<i8"}
+"""Of numbers, by the header's code and bits; those with quantisation are not read."""
+_LAYOUT = struct.Struct("<2sBBII8III76x")
+assert _LAYOUT.size == HEADER, "as the standard has it"
 
 
 def write(graph: Graph, tensors: Mapping[str, np.ndarray], folder: Path, rows: int = 1) -> None:
@@ -53,14 +62,14 @@ def _write_tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], tensors:
         if not LABEL.fullmatch(label):
             raise UserError(f"{folder}: a tensor file cannot be called '{label}'")
     for label in shapes:
-        write_atomically(folder / f"{label}.dat", nnef_tensor.to_bytes(np.asarray(tensors[label], dtype=np.float32)))
+        write_atomically(folder / f"{label}.dat", tensor_bytes(np.asarray(tensors[label], dtype=np.float32)))
 
 
 def read(folder: Path) -> tuple[list[Line], dict[str, np.ndarray]]:
     """A whole model: the lines of its graph, and its weights."""
     found = lines(folder)
     shapes = variables(found, folder)
-    tensors = {label: nnef_tensor.from_bytes(_bytes(folder, label), f"{folder / label}.dat") for label in shapes}
+    tensors = {label: tensor_of(_bytes(folder, label), f"{folder / label}.dat") for label in shapes}
     must_fit(shapes, tensors, str(folder))
     return found, tensors
 
@@ -157,3 +166,31 @@ def must_fit(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, np.nda
 
 def _bytes(folder: Path, label: str) -> bytes:
     return read_bytes(folder / f"{label}.dat")
+
+
+# -- tensor files (.dat): a header of 128 bytes, then the numbers, little-endian, last dimension first -----------------
+
+
+def tensor_bytes(tensor: np.ndarray) -> bytes:
+    """A tensor file."""
+    dtype = tensor.dtype.newbyteorder("<")
+    code, bits = next(kind for kind, name in TYPES.items() if np.dtype(name) == dtype)
+    sizes = [*tensor.shape, *[0] * (MOST_DIMENSIONS - tensor.ndim)]
+    numbers = np.ascontiguousarray(tensor, dtype=dtype).tobytes()
+    return _LAYOUT.pack(MAGIC, *VERSION, len(numbers), tensor.ndim, *sizes, bits, code) + numbers
+
+
+def tensor_of(data: bytes, where: str) -> np.ndarray:
+    """What a tensor file holds; `where` is named if it is damaged."""
+    if len(data) < HEADER or data[:2] != MAGIC:
+        raise DamagedFile(f"{where} is damaged: it is no tensor file of NNEF")
+    _, major, minor, length, rank, *sizes, bits, code = _LAYOUT.unpack(data[:HEADER])
+    if (major, minor) != VERSION:
+        raise DamagedFile(f"{where} is of version {major}.{minor} of NNEF; 1.0 is read")
+    if (code, bits) not in TYPES or rank > MOST_DIMENSIONS:
+        raise DamagedFile(f"{where} is damaged: its header names no known type of number, or too many dimensions")
+    dtype, shape = np.dtype(TYPES[code, bits]), tuple(sizes[:rank])
+    if length != len(data) - HEADER or length != math.prod(shape) * dtype.itemsize:
+        raise DamagedFile(f"{where} is damaged: its header says {list(shape)}, and it has {len(data) - HEADER} bytes")
+    with reading(where):  # An array without numbers may still have sizes that are too large.
+        return np.frombuffer(data, dtype, offset=HEADER).reshape(shape)

@@ -30,11 +30,9 @@ from fedpareto_space.links.pdus import (
     decode,
     encode,
 )
-from fedpareto_space.links.receiving import Receiving
 from fedpareto_space.links.refusal import Refused
-from fedpareto_space.links.sending import Sending
 from fedpareto_space.links.stores import BytesSink, Sink, Source
-from fedpareto_space.links.transactions import Id, Indication, Outgoing
+from fedpareto_space.links.transactions import Id, Indication, Outgoing, Receiving, Sending
 
 LONGEST_NAME = 255
 """Bytes of a file's name (5.1.8)."""

@@ -12,10 +12,10 @@ from fedpareto.clock.activity import FAILED, HERE
 from fedpareto.clock.in_flight import Flight
 from fedpareto.clock.trips import Homeward, Outward
 from fedpareto.contract.messages import Failure
-from fedpareto_space.missions.losses import Left
 from fedpareto_space.missions.mishaps import Mishap
 from fedpareto_space.missions.power import SECONDS, WATTS
 from fedpareto_space.missions.satellites import Satellites
+from fedpareto_space.missions.sky import Left
 
 HOUR = 3600.0
 FLIPPED = "a bit flipped in the model"

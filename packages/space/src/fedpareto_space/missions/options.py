@@ -200,7 +200,7 @@ class MissionOptions(EngineOptions):
         """How many there are."""
         if self.plan:
             from fedpareto_space.orbits import ion
-            from fedpareto_space.orbits.listing import satellites_of
+            from fedpareto_space.orbits.plans import satellites_of
 
             return len(satellites_of(ion.read(Path(self.plan))))
         if self.tle:

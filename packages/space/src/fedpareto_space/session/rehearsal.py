@@ -1,7 +1,7 @@
 """Figure 6.2 of the thesis and a short federation, end to end on this machine, over links that lose data.
 
 First a model is trained on the ground, packed as NNEF, sent over CFDP, unpacked and run. Then clients learn together by
-the protocol, over the same kind of link.
+the protocol, over the same kind of link. What came of it is one page.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import io
 import json
 import tarfile
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,72 @@ from fedpareto_space.session.events import Send
 from fedpareto_space.session.host import Note
 from fedpareto_space.session.learning import arrays_of
 from fedpareto_space.session.matrix import Case, cases
-from fedpareto_space.session.rehearsal_page import page
-from fedpareto_space.session.rehearsed import Delivered, Federated, Rehearsal
 from fedpareto_space.session.work import Ask, Exchange
 from fedpareto_space.wire import messages, rows
 from fedpareto_space.wire.terms import Terms
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The first case study: a whole model from the ground to a satellite."""
+
+    size: int
+    """Bytes of the packed model …"""
+    sent: int
+    """… and of all that was sent for it, with headers and repetitions."""
+    seconds: float
+    """Simulated."""
+    packets: int
+    lost: int
+    """Packets that never arrived."""
+    digest: str
+    """SHA-256 of what arrived."""
+    identical: bool
+    """Whether that is what was sent."""
+    rows: int
+    predictions_equal: bool
+    """Whether the model that arrived says the same of every row as the one on the ground, bit for bit."""
+    difference: float
+    """The largest difference to the network that was trained, which has not travelled."""
+
+
+@dataclass(frozen=True)
+class Federated:
+    """The second: clients that learn together by the protocol."""
+
+    algorithm: str
+    clients: int
+    rounds: int
+    agreement: str
+    seconds: float
+    """Simulated."""
+    sent: int
+    """Bytes of all nodes, with headers and repetitions."""
+    messages: Mapping[str, int]
+    """How many of each type."""
+    digest: str | None
+    reference: str
+    """That of the local engine."""
+    equal: bool
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """All of it."""
+
+    loss: float
+    rate: float
+    delivered: Delivered
+    federated: Federated
+    faults: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each of the failure matrix ended as agreed, if they were tried."""
+
+    @property
+    def good(self) -> bool:
+        """Whether everything is as it should be."""
+        model = self.delivered.identical and self.delivered.predictions_equal
+        return model and self.federated.equal and all(self.faults.values())
+
 
 ROWS = 64
 """Rows of data on which the satellite's predictions are compared with those on the ground."""
@@ -268,3 +330,96 @@ def unpacked(data: bytes, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
         archive.extractall(folder, filter="data")
+
+
+WIDTH, ROW, LEFT = 860, 26, 90
+"""Of the timeline, in pixels: its width, the height of a node's row, and the space for names."""
+COLOURS = {"trains": "#4477aa", "asks": "#228833", "adopted": "#ccbb44"}
+"""Safe for colour-blind readers."""
+STYLE = """
+body { font-family: system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; margin: 1rem 0; } td, th { padding: .25rem .8rem; border-bottom: 1px solid #ddd; }
+th { text-align: left; } .good { color: #117733; } .bad { color: #cc3311; font-weight: bold; }
+svg text { font: 12px system-ui, sans-serif; } code { overflow-wrap: anywhere; }
+@media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd; } td, th { border-color: #444; }
+ svg text { fill: #ddd; } .good { color: #77cc88; } .bad { color: #ff8866; } }
+"""
+
+
+def page(found: Rehearsal, finished: Finished) -> str:
+    """The whole page; it needs no other file."""
+    model, learnt = found.delivered, found.federated
+    first = [
+        ("packed model", f"{model.size:,} bytes"),
+        ("sent for it", f"{model.sent:,} bytes in {model.packets:,} packets, of which {model.lost:,} were lost"),
+        ("simulated time", f"{model.seconds:.1f} s at {found.rate:,.0f} bit/s, {found.loss:.0%} loss"),
+        ("what arrived", _verdict(model.identical, "the same bytes", "other bytes")),
+        ("predictions", _verdict(model.predictions_equal, f"equal bit for bit on {model.rows} rows", "not equal")),
+        ("against the trained network", f"largest difference {model.difference:.1e}"),
+    ]
+    counted = ", ".join(f"{name} {count}" for name, count in learnt.messages.items())
+    second = [
+        ("run", f"{learnt.algorithm}, {learnt.clients} clients, {learnt.rounds} rounds"),
+        ("agreement", f"<code>{learnt.agreement}</code>"),
+        ("messages", escape(counted)),
+        ("sent by all", f"{learnt.sent:,} bytes in {learnt.seconds:.1f} simulated seconds"),
+        ("global model", f"<code>{learnt.digest}</code>"),
+        ("against the local engine", _compared(learnt.equal, learnt.reference)),
+    ]
+    parts = [
+        "<h1>A rehearsal for space</h1>",
+        "<h2>A model from the ground to a satellite</h2>",
+        _table(first),
+        "<h2>A federation over the protocol</h2>",
+        _table(second),
+        timeline(finished.log, finished.seconds),
+    ]
+    if found.faults:
+        done = sum(found.faults.values())
+        parts.append(f"<h2>What goes wrong: {done} of {len(found.faults)} as agreed</h2>")
+        parts.append(
+            _table([(name, _verdict(good, "as agreed", "not as agreed")) for name, good in found.faults.items()])
+        )
+    head = f'<meta charset="utf-8"><title>A rehearsal for space</title><style>{STYLE}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
+
+
+def _compared(equal: bool, reference: str) -> str:
+    return _verdict(equal, "equal", f"not equal: {reference}") if reference else "not compared: the codec is lossy"
+
+
+def _verdict(good: bool, yes: str, no: str) -> str:
+    return f'<span class="{"good" if good else "bad"}">{escape(yes if good else no)}</span>'
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    return f"<table>{''.join(f'<tr><th>{escape(name)}</th><td>{value}</td></tr>' for name, value in rows)}</table>"
+
+
+def timeline(log: Sequence[Note], seconds: float) -> str:
+    """When which node did what: a row for each."""
+    nodes = sorted({note.node for note in log})
+    whole = max(seconds, 1e-9)
+
+    def across(at: float) -> float:
+        return LEFT + (WIDTH - LEFT - 20) * at / whole
+
+    marks = []
+    for place, node in enumerate(nodes):
+        y = ROW * place + ROW / 2
+        marks.append(f'<text x="0" y="{y + 4:.0f}">node {node}</text>')
+        marks.append(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - 20}" y2="{y}" stroke="#999" stroke-width="1"/>')
+        for note in log:
+            if note.node == node and note.what != "left":
+                colour = COLOURS.get(note.what, "#ee6677")
+                said = escape(" ".join(filter(None, (f"{note.at:.1f} s", note.what, note.action, note.detail))))
+                title = f"<title>{said}</title>"
+                marks.append(f'<circle cx="{across(note.at):.1f}" cy="{y}" r="5" fill="{colour}">{title}</circle>')
+    height = ROW * len(nodes) + 30
+    marks.append(f'<text x="{LEFT}" y="{height - 8}">0 s</text>')
+    marks.append(f'<text x="{WIDTH - 20}" y="{height - 8}" text-anchor="end">{seconds:.1f} s</text>')
+    label = "When which node did what"
+    meanings = {**COLOURS, "a fault": "#ee6677"}.items()
+    key = " ".join(f'<span style="color:{colour}">●</span> {escape(name)}' for name, colour in meanings)
+    svg = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}">{"".join(marks)}</svg>'
+    return f"{svg}<p>{key}</p>"
