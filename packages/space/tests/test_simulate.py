@@ -6,8 +6,7 @@ import pytest
 
 from fedpareto.config.errors import UserError
 from fedpareto.spec.draft import Draft
-from fedpareto_space.session.agreement import changed
-from fedpareto_space.session.simulated import agreement_of, as_agreed
+from fedpareto_space.session.agreement import agreement_of, as_agreed, changed
 from fedpareto_space.wire import rows
 from fedpareto_space.wire.terms import Terms
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fedpareto.spec.draft import Draft
-from fedpareto_space.session.simulated import agreement_of
+from fedpareto_space.session.agreement import agreement_of
 from fedpareto_space.wire import golden
 from fedpareto_space.wire.messages import encode
 

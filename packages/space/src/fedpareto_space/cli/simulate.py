@@ -146,7 +146,7 @@ def _agreement(file: Path) -> Terms:
 
 def _agreed(spec: Spec, terms: Terms | None) -> tuple[Spec, Terms | None]:
     """The run as agreed and what was agreed, or the usual agreement where the run can have one."""
-    from fedpareto_space.session.simulated import agreement_of, as_agreed
+    from fedpareto_space.session.agreement import agreement_of, as_agreed
 
     route = getattr(spec.engine, "route", "")
     if terms is None:

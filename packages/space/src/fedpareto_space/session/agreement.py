@@ -6,21 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fedpareto.clock.policy import Policy
+from fedpareto.codecs import Codec
 from fedpareto.config.errors import UserError
 from fedpareto.config.parameters import to_plain
 from fedpareto.contract import registry
 from fedpareto.contract.algorithm import Setting, participant_count
 from fedpareto.spec.settings import settings_of
 from fedpareto.spec.spec import Spec
-from fedpareto_space.session import triggers
+from fedpareto_space.session import client, server, triggers
 from fedpareto_space.session.learning import ClientHalf, ServerHalf, arrays_of
 from fedpareto_space.wire import patterns, payload, rows
+from fedpareto_space.wire.kinds import spelled
 from fedpareto_space.wire.manifest import Manifest
 from fedpareto_space.wire.negotiation import Capabilities
-from fedpareto_space.wire.refusals import ProtocolError, Refusal
+from fedpareto_space.wire.refusals import Place, ProtocolError, Refusal
 from fedpareto_space.wire.rows import Action
-from fedpareto_space.wire.terms import ROWS, Terms
+from fedpareto_space.wire.terms import BY_PLACE, ROWS, Terms
 from fedpareto_space.wire.vocabulary import Role
 
 SERVER = 1
@@ -55,30 +59,30 @@ SERVER_FAILURES = rows.ServerFailures(
     checkpoint_every=1,
 )
 
-_TRAINING = ["retry", "pause", "revert", "drop", "request-full", "leave"]
-_RECEIVING = ["ignore", "retry", "pause", "revert", "request-full", "leave"]
+
+def _offered(faults: Mapping[Any, tuple[str, Mapping[Action, Any]]]) -> dict[str, list[str]]:
+    """The actions that a machine has a handler for, by the field of a row."""
+    return {field.replace("_", "-"): [spelled(action) for action in handlers] for field, handlers in faults.values()}
+
+
 ABILITIES: Mapping[tuple[int, int], Any] = {
     (2, 7): "reference",
     (3, 3): "reference",
     (2, 6): {"content": ["weights", "difference", "per-objective-differences"]},
-    (2, 8): {
-        "on-timeout": ["ignore", "retry", "continue", "pause", "revert", "request-full", "leave"],
-        "on-non-finite": _TRAINING,
-        "on-corrupt-state": _TRAINING,
-        "on-storage-full": ["ignore", "continue", "pause", "drop", "leave"],
-        "on-low-power": ["ignore", "continue", "pause", "leave"],
-        "on-undecodable": _RECEIVING,
-        "on-unknown-base": _RECEIVING,
-    },
+    (2, 8): _offered(client.FAULTS),
     (3, 1): {"weighting": ["rule", "uniform", "samples"]},
-    (3, 4): {
-        "on-timeout": ["ignore", "retry", "continue", "pause", "revert", "drop", "leave"],
-        "on-quorum-lost": ["ignore", "retry", "continue", "pause", "revert", "leave"],
-        "on-invalid": ["ignore", "retry", "drop", "request-full", "leave"],
-        "on-unknown-base": ["ignore", "retry", "drop", "request-full", "leave"],
-    },
+    (3, 4): _offered(server.FAULTS),
 }
 """What the machines of this package do; rows that are not here may be anything that the protocol has."""
+ONLY: dict[Place, tuple[Any, str]] = {
+    (2, 1): (rows.Star(), "is simulated with the topology star"),
+    (2, 3): (rows.Steps(1), "trains once for each task: {steps: 1}"),
+    (2, 4): (rows.Pause(), "has satellites that wait for the next task: pause"),
+    (2, 5): (rows.Replace(), "begins each task from what the server sent: replace"),
+}
+"""Rows that a simulation has in one way."""
+AGES = np.array([0, 1, 2, 5, 10, 20, 50])
+"""Rounds at which two policies are compared in what a late reply counts."""
 
 
 def capabilities(node: int, role: Role, narrower: Mapping[tuple[int, int], Any] | None = None) -> Capabilities:
@@ -209,3 +213,55 @@ def enough_of(terms: Terms, half: ServerHalf) -> int | None:
     """How many updates close a round; None: those of all who were asked."""
     kind = half.policy.kind
     return None if kind in ("sync", "deadline") else terms.aggregation.minimum
+
+
+# -- an agreement and a simulated run ---------------------------------------------------------------------------------
+
+
+def as_agreed(spec: Spec, terms: Terms) -> Spec:
+    """The run by what was agreed on; UserError names the first row that it cannot have."""
+    for place, (only, why) in ONLY.items():
+        if terms[place] != only:
+            _refuse(terms, place, f"a mission {why}")
+    model = initial_model(settings_of(spec)[0])
+    for place in ((2, 7), (3, 3)):
+        if isinstance(terms[place], rows.Reference) and terms[place] != model:
+            _refuse(terms, place, f"the first model of this mission has the digest {model.digest.hex()}")
+    how, rule = terms.format, terms.aggregation
+    if not Codec.parse(how.codec).lossless and not how.error_feedback:
+        _refuse(terms, (2, 6), "a mission's lossy codecs have error feedback: true")
+    if how.tensors != ("*",):
+        _refuse(terms, (2, 6), "a mission's replies are whole: tensors ['*']")
+    if rule.server_lr != 1 or rule.most_stale is not None:
+        _refuse(terms, (3, 1), "a mission has a server-lr of 1 and no most-stale")
+    agreed = agreed_spec(spec, terms)
+    return replace(agreed, policy=policy_of(agreed, terms), codec=how.codec)
+
+
+def _refuse(terms: Terms, place: Place, why: str) -> None:
+    row = BY_PLACE[place]
+    text = str(row.kind.to_plain(terms[place]))
+    given = text if len(text) <= 60 else f"{text[:59]}…"
+    raise UserError(f"the agreement's {row.side} {row.name} is {given}; {why}")
+
+
+def agreement_of(spec: Spec) -> Terms | None:
+    """What the parties of a run agree on; None where no agreement can say it."""
+    try:
+        coded = {"codec": spec.codec, "error_feedback": not Codec.parse(spec.codec).lossless}
+        deadline = {"deadline": spec.policy.deadline} if spec.policy.kind == "deadline" else {}
+        terms = changed(terms_of(spec), format=coded, aggregation=deadline)
+        again = as_agreed(spec, terms)
+    except UserError:
+        return None
+    count = participant_count(spec.participation, spec.clients)
+    same = again.algorithm == spec.algorithm and _same(again.policy, spec.policy, count)
+    return terms if same and Codec.parse(spec.server_codec).plain else None
+
+
+def _same(one: Policy, other: Policy, count: int) -> bool:
+    """Whether two policies close rounds alike and weigh late replies alike."""
+    if one.kind == other.kind == "sync":
+        return True
+    told = [(of.kind, of.deadline, of.late, of.replies(count), of.concurrency, of.compensation) for of in (one, other)]
+    return told[0] == told[1] and bool(np.array_equal(one.weights(AGES), other.weights(AGES)))

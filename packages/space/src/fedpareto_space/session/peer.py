@@ -18,11 +18,11 @@ from fedpareto.codecs import Codec
 from fedpareto_space.session import events as happened
 from fedpareto_space.session.client_state import WAIT
 from fedpareto_space.session.events import Adopt, Aggregate, Effect, Event, Leave, Send, SetTimer, Told, Train
-from fedpareto_space.session.server_faults import lanes_of
+from fedpareto_space.session.server import lanes_of
 from fedpareto_space.session.server_state import Refuse, Shapes
-from fedpareto_space.session.voice import Coder, Voice, bases, digest, must_be, opened
+from fedpareto_space.session.voice import Coder, Voice, bases, digest, must_be, opened, shapes_of, submission
 from fedpareto_space.session.work import Answer, Ask, Exchange
-from fedpareto_space.wire import messages, payload, rows
+from fedpareto_space.wire import messages, rows
 from fedpareto_space.wire.kinds import spelled
 from fedpareto_space.wire.negotiation import Capabilities, CheckRule, any_rule, confirm, negotiate
 from fedpareto_space.wire.refusals import ProtocolError
@@ -147,10 +147,7 @@ class PeerMachine:
         answer = negotiate(offer, self.capabilities, self.rule)
         self._out.append(Send(source, messages.encode(answer)))
         if isinstance(answer, messages.Accept) and answer.terms.id == self.terms.id:
-            begins = not self.ready
-            self.agreed.add(source)
-            if begins and self.ready:
-                self._train()
+            self._agree(source)
 
     def _accepted(self, source: int, accept: messages.Accept) -> None:
         try:
@@ -158,6 +155,9 @@ class PeerMachine:
         except ProtocolError as problem:
             self._leave(f"node {source}: {problem}")
             return
+        self._agree(source)
+
+    def _agree(self, source: int) -> None:
         begins = not self.ready
         self.agreed.add(source)
         if begins and self.ready:
@@ -191,27 +191,14 @@ class PeerMachine:
             self._leave(f"training failed: {answer.failure}")
             return
         ask, agreed = answer.ask, self.terms.format
-        begun = self._bases(ask, {name: array.shape for name, array in answer.tensors.items()})
-        manifest, data = self.coder.packed(ask.lane, answer.tensors, begun)
-        message = self.voice.say(
-            messages.Update,
-            client=self.node,
-            base=self.exchange.version,
-            base_digest=digest(ask.tensors)[:8],
-            round=ask.round,
-            step=ask.step,
-            lane=ask.lane,
-            steps=1,
-            content=agreed.content,
-            codec=agreed.codec,
-            manifest_digest=manifest.digest,
-            payload_digest=payload.short(data),
-            payload=data,
-            manifest=manifest,
-        )
+        packed = self.coder.packed(ask.lane, answer.tensors, self._bases(ask, shapes_of(answer.tensors)))
+        version, began = self.exchange.version, digest(ask.tensors)
+        fields = submission(self.node, ask, version, began, 1, agreed, *packed)
+        message = self.voice.say(messages.Update, **fields)
         self._spread(message, 0)
-        self.known[self.client, self.exchange.version, ask.lane] = message
-        self._take((self.client, self.exchange.version, ask.lane), message)
+        key = self.client, version, ask.lane
+        self.known[key] = message
+        self._take(key, message)
 
     def _update(self, source: int, message: messages.Update, data: bytes) -> None:
         clients = {node: client for client, node in self.nodes.items()}

@@ -1,20 +1,24 @@
-"""The server of a session: it offers, asks, collects, has the rule learn, and hands over to a stand-by.
+"""The server of a session: it offers, asks, collects, has the rule learn, hands over to a stand-by, and does about each
+fault what was agreed.
 
 No IO, no clock and no learning in here: events go in, effects come out (see events).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fedpareto_space.session import events as happened
 from fedpareto_space.session.events import Aggregate, Copy, Effect, Event, Keep, Leave, Restore, Send, SetTimer, Told
-from fedpareto_space.session.server_faults import ServerFaults, lanes_of
-from fedpareto_space.session.server_state import DEADLINE, OFFER, ROUND, SILENCE, Member, Status
+from fedpareto_space.session.server_state import DEADLINE, OFFER, ROUND, SILENCE, Member, ServerState, Status
 from fedpareto_space.session.voice import (
     ADOPT,
     DIFFERENT,
+    KINDS,
     NOTHING,
     WHOLE,
     Voice,
@@ -23,21 +27,30 @@ from fedpareto_space.session.voice import (
     in_order,
     must_be,
     opened,
+    shapes_of,
 )
 from fedpareto_space.session.work import Answer, Ask, Exchange
 from fedpareto_space.wire import messages, payload, rows
+from fedpareto_space.wire.kinds import spelled
 from fedpareto_space.wire.negotiation import Capabilities, confirm, rejection, settle
 from fedpareto_space.wire.refusals import ProtocolError, Refusal
+from fedpareto_space.wire.rows import Action, Duplicates, OverStale, Rejoin, ServerFailures
 from fedpareto_space.wire.terms import Terms
 from fedpareto_space.wire.vocabulary import FaultKind, Outcome, Reason, Role
 
-KINDS = {Refusal.VERSION: FaultKind.VERSION_MISMATCH, Refusal.CRITICAL_EXTENSION: FaultKind.UNKNOWN_EXTENSION}
-"""Refusals that are faults of their own in the failure matrix."""
+
+class Trouble(NamedTuple):
+    """The action that was agreed about a fault, and the update that it befell, if it was one."""
+
+    action: Action
+    why: str
+    member: Member | None = None
+    sequence: int = 0
 
 
 @dataclass
-class ServerMachine(ServerFaults):
-    """See the module."""
+class ServerMachine(ServerState):
+    """The state machine of a server, or of a stand-by."""
 
     left: bool = False
 
@@ -177,7 +190,7 @@ class ServerMachine(ServerFaults):
         assert self.exchange is not None
         tensors, version = in_order(ask.tensors), self.exchange.version
         held = None if full else member.asked.get((member.held.get(ask.lane, -1), ask.lane))
-        base = {} if held is None else bases(held.tensors, {name: one.shape for name, one in tensors.items()})
+        base = {} if held is None else bases(held.tensors, shapes_of(tensors))
         codec = WHOLE if held is None else DIFFERENT
         manifest, data = payload.pack(tensors, codec, base)
         sent: dict[str, Any] = {"round": ask.round, "step": ask.step or ADOPT, "lane": ask.lane}
@@ -391,8 +404,267 @@ class ServerMachine(ServerFaults):
         self._learning = True
         self._out.append(Restore(learnt))
 
+    @property
+    def failures(self) -> ServerFailures:
+        """What was agreed."""
+        return self.terms.server_failures
+
+    # -- clients that do not answer --------------------------------------------------------------------------------
+
+    def _missing(self) -> list[Member]:
+        """Those from whom an update of this exchange is still to come."""
+        if self.exchange is None:
+            return []
+        wanted = {ask.client for ask in self.exchange.asks if (ask.client, ask.lane) not in self.answers}
+        return [self.of_client(client) for client in sorted(wanted) if self.of_client(client).status.there]
+
+    def _waited(self) -> None:
+        """Some clients have not answered in time."""
+        if self.paused or self._learning or self.exchange is None:
+            return
+        if self.over:
+            self._leave("done; some clients did not say that they have the result", Reason.DONE)
+            return
+        for member in self._missing():
+            self._silent(member)
+        self._handler(FaultKind.CLIENT_SILENT)(self, Trouble(self.failures.on_timeout, "a client is silent"))
+
+    def _silent(self, member: Member) -> None:
+        action = self.failures.on_timeout
+        self._out.append(Told(FaultKind.CLIENT_SILENT, spelled(action), f"node {member.node}"))
+        terms = member.terms or self.terms
+        if action is Action.RETRY and member.tries < terms.client_failures.retries:
+            member.tries += 1
+            self._again(member, full=member.tries > 1)  # Perhaps it lacks what a difference builds on.
+        elif action in (Action.DROP, Action.RETRY):
+            member.status = Status.SILENT
+
+    def _set_round(self) -> None:
+        self._out.append(SetTimer(ROUND, self._now + self.failures.timeout))
+
+    def _quorum(self) -> bool:
+        """Tell whether the round can be closed: with enough clients, or as agreed with too few of them."""
+        if len(self.there) >= self.failures.quorum:
+            return True
+        action = self.failures.on_quorum_lost
+        why = f"{len(self.there)} of {len(self.members)} clients are left, {self.failures.quorum} are needed"
+        self._out.append(Told(FaultKind.QUORUM_LOST, spelled(action), why))
+        self._handler(FaultKind.QUORUM_LOST)(self, Trouble(action, "the quorum is lost"))
+        return action in (Action.CONTINUE, Action.IGNORE) and bool(self.there)
+
+    def _heard(self, member: Member) -> None:
+        """A client that was silent is back."""
+        member.tries = 0
+        if member.status is not Status.SILENT:
+            return
+        member.status = Status.JOINED if member.terms else Status.OFFERED
+        if self.paused and len(self.there) >= self.failures.quorum:
+            self.paused = False
+            for one in self._missing():
+                self._again(one)
+            self._set_round()
+
+    def _fault(self, member: Member, message: messages.Fault) -> None:
+        """A client says what went wrong, and what it does about it."""
+        kind, action = message.fault, message.action
+        self._out.append(Told(kind, spelled(action), f"node {member.node}: {message.detail or ''}".strip(": ")))
+        if kind in (FaultKind.UNKNOWN_BASE, FaultKind.CORRUPT_PAYLOAD, FaultKind.CORRUPT_STATE):
+            member.held = {}  # Whatever it held, the next model is complete.
+        if kind is FaultKind.CLIENT_RESET:
+            self._rejoin(member, message.model)
+        elif kind is FaultKind.SERVER_SILENT and action is not Action.REQUEST_FULL:
+            self._receipt(member, message.sequence, Outcome.TAKEN)
+            if member in self._missing():
+                self._again(member)
+        elif action in (Action.REQUEST_FULL, Action.RETRY, Action.REVERT):
+            member.held = {}
+            self._again(member, full=action is not Action.RETRY)
+        elif kind is FaultKind.STORAGE_FULL:
+            member.held = {}
+        elif action is Action.DROP or (action is Action.PAUSE and self.failures.on_timeout is Action.DROP):
+            member.status = Status.SILENT  # Nothing will come of it in this round, or not in time.
+            self._look()
+
+    def _rejoin(self, member: Member, model: int) -> None:
+        """A client is back after a reset, and holds this version."""
+        rejoin = self.failures.rejoin
+        self._out.append(Told(FaultKind.CLIENT_RESET, spelled(rejoin), f"node {member.node} holds version {model}"))
+        if rejoin is Rejoin.REFUSE:
+            self._close(member, Reason.REPLACED)
+            member.status = Status.LEFT
+            self._look()
+            return
+        known = {lane: version for version, lane in member.asked if version == model}
+        member.held = known if rejoin is Rejoin.DIFFERENCE else {}
+        self._again(member, full=rejoin is Rejoin.FULL)
+
+    # -- updates that are not as they should be ---------------------------------------------------------------------
+
+    def _invalid(self, member: Member, sequence: int, kind: FaultKind, why: str) -> None:
+        action, who = getattr(self.failures, FAULTS[kind][0]), f"node {member.node}"
+        self._out.append(Told(kind, spelled(action), f"{who}: {why}"))
+        member.invalid += kind is not FaultKind.UNKNOWN_BASE
+        limit = self.failures.quarantine_after
+        if limit and member.invalid >= limit:
+            member.status = Status.QUARANTINED
+            self._out.append(Told(kind, "quarantine", who))
+            self._receipt(member, sequence, Outcome.QUARANTINED)
+            self._look()
+            return
+        self._handler(kind)(self, Trouble(action, f"{who}: {why}", member, sequence))
+
+    def _duplicate(self, member: Member, sequence: int, answer: Answer) -> None:
+        """A second update for what has been answered."""
+        policy, key = self.failures.duplicates, (answer.ask.client, answer.ask.lane)
+        self._out.append(Told(FaultKind.DUPLICATE, spelled(policy), f"node {member.node}"))
+        self._receipt(member, sequence, Outcome.DUPLICATE)
+        open_, known = self.answers.get(key), self.exchange
+        if known is None or open_ is None or open_.ask is not answer.ask:
+            return  # The round that it belongs to is over.
+        if policy is Duplicates.REPLACE:
+            self.answers[key] = answer
+        elif policy is Duplicates.SUM:
+            self.answers[key] = _sum(open_, answer)
+
+    def _stale(self, member: Member, sequence: int, answer: Answer, staleness: int) -> None:
+        """An update of an earlier round. Up to what was agreed it counts by its staleness."""
+        most, key = self.terms.aggregation.most_stale, (answer.ask.client, answer.ask.lane)
+        if self.late and (most is None or staleness <= most):
+            self.latecomers[key] = answer
+            self._look()
+            return
+        policy = self.failures.over_stale
+        over = staleness - (most or 0)
+        self._out.append(Told(FaultKind.OVER_STALE, spelled(policy), f"node {member.node}: {staleness} rounds late"))
+        if policy is OverStale.RETURN:
+            self._receipt(member, sequence, Outcome.RETURNED)
+            self._again(member, full=True)
+        elif policy is OverStale.DROP or not self.late:
+            self._receipt(member, sequence, Outcome.STALE)
+        else:
+            weight = 1.0 / (1.0 + over) if policy is OverStale.DOWN_WEIGHT else 1.0
+            self.latecomers[key] = replace(answer, weight=weight)
+            self._look()
+
+    # -- what is done about a fault: see FAULTS -----------------------------------------------------------------------
+
+    def _handler(self, kind: FaultKind) -> Handler:
+        field, handlers = FAULTS[kind]
+        return handlers.get(getattr(self.failures, field), handlers[Action.IGNORE])
+
+    def _ignore(self, fault: Trouble) -> None:
+        """Go on as if nothing had been."""
+
+    def _wait_on(self, fault: Trouble) -> None:
+        self._set_round()
+        self._look()
+
+    def _pause(self, fault: Trouble) -> None:
+        self.paused = True
+
+    def _go_back(self, fault: Trouble) -> None:
+        self._out.append(Restore())
+
+    def _halt(self, fault: Trouble) -> None:
+        if fault.action is Action.REVERT:
+            self._out.append(Restore())
+        self.paused = True
+        self._out += [SetTimer(ROUND, None), SetTimer(DEADLINE, None)]
+
+    def _call_again(self, fault: Trouble) -> None:
+        """Ask clients once more that did not answer."""
+        if self._tries >= self.terms.client_failures.retries:
+            self._leave(fault.why, Reason.QUORUM_LOST)
+            return
+        self._tries += 1
+        for member in self.members.values():
+            if member.status is Status.SILENT:
+                member.status = Status.JOINED if member.terms else Status.OFFERED
+                self._again(member)
+        self._set_round()
+
+    def _ask_again(self, fault: Trouble) -> None:
+        assert fault.member is not None
+        self._again(fault.member, full=fault.action is Action.REQUEST_FULL)
+
+    def _drop(self, fault: Trouble) -> None:
+        assert fault.member is not None
+        self._receipt(fault.member, fault.sequence, Outcome.INVALID)
+        fault.member.status = Status.SILENT
+        self._look()
+
+    # -- saying so -------------------------------------------------------------------------------------------------
+
+    def _receipt(self, member: Member, of: int, outcome: Outcome) -> None:
+        version, tensors = self.exchange.version if self.exchange else 0, bytes(8)
+        fields: dict[str, Any] = {"node": self.node, "of": of, "outcome": outcome}
+        data = member.voice.say(messages.Receipt, **fields, model=version, model_digest=tensors)
+        self._out.append(Send(member.node, data, priority=1))
+
+    def _close(self, member: Member, reason: Reason) -> None:
+        if member.terms is None:
+            return
+        version = self.exchange.version if self.exchange else 0
+        fields: dict[str, Any] = {"node": self.node, "reason": reason, "model": version, "model_digest": digest({})}
+        self._out.append(Send(member.node, member.voice.say(messages.Close, **fields), priority=-1))
+
+    def _leave(self, reason: str, why: Reason) -> None:
+        for member in self.members.values():
+            if member.status in (Status.OFFERED, Status.JOINED, Status.SILENT):
+                self._close(member, why)
+        self.over = self.left = True
+        self._out += [SetTimer(name, None) for name in (ROUND, DEADLINE, OFFER)]
+        self._out.append(Leave(reason))
+
+
+Handler = Callable[[ServerMachine, Trouble], None]
+_INVALID: Mapping[Action, Handler] = {
+    Action.IGNORE: ServerMachine._ignore,
+    Action.RETRY: ServerMachine._ask_again,
+    Action.DROP: ServerMachine._drop,
+    Action.REQUEST_FULL: ServerMachine._ask_again,
+    Action.LEAVE: lambda machine, fault: machine._leave(fault.why, Reason.FAILED),
+}
+_SILENCE: Mapping[Action, Handler] = {
+    **dict.fromkeys((Action.IGNORE, Action.RETRY, Action.CONTINUE), ServerMachine._wait_on),
+    Action.PAUSE: ServerMachine._pause,
+    Action.REVERT: ServerMachine._go_back,
+    Action.DROP: ServerMachine._wait_on,
+    Action.LEAVE: lambda machine, fault: machine._leave(fault.why, Reason.SILENT),
+}
+_QUORUM: Mapping[Action, Handler] = {
+    Action.IGNORE: ServerMachine._ignore,
+    Action.RETRY: ServerMachine._call_again,
+    Action.CONTINUE: ServerMachine._ignore,
+    Action.PAUSE: ServerMachine._halt,
+    Action.REVERT: ServerMachine._halt,
+    Action.LEAVE: lambda machine, fault: machine._leave(fault.why, Reason.QUORUM_LOST),
+}
+FAULTS: Mapping[FaultKind, tuple[str, Mapping[Action, Handler]]] = {
+    FaultKind.CLIENT_SILENT: ("on_timeout", _SILENCE),
+    FaultKind.QUORUM_LOST: ("on_quorum_lost", _QUORUM),
+    FaultKind.NON_FINITE: ("on_invalid", _INVALID),
+    FaultKind.CORRUPT_PAYLOAD: ("on_invalid", _INVALID),
+    FaultKind.UNKNOWN_BASE: ("on_unknown_base", _INVALID),
+}
+"""Row 4 of table 6.3: for each fault the field with what was agreed about it, and what this package does then."""
+
 
 def _in(problem: ProtocolError, session: bytes) -> ProtocolError:
     """With the session that an answer names."""
     problem.session = problem.session or session
     return problem
+
+
+def _sum(first: Answer, second: Answer) -> Answer:
+    """Both updates, one on top of the other."""
+    begun = bases(first.ask.tensors, shapes_of(first.tensors))
+    added: dict[str, np.ndarray] = {
+        name: first.tensors[name] + (second.tensors[name] - base) for name, base in begun.items()
+    }
+    return replace(first, tensors={**first.tensors, **added})
+
+
+def lanes_of(asks: tuple[Ask, ...], client: int) -> list[Ask]:
+    """What one client is asked."""
+    return [ask for ask in asks if ask.client == client]

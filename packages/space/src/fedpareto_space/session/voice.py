@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedpareto.codecs import Codec, ErrorFeedback
-from fedpareto_space.session.work import Arrays
+from fedpareto_space.session.work import Arrays, Ask
 from fedpareto_space.wire import messages, payload
 from fedpareto_space.wire.manifest import Manifest
 from fedpareto_space.wire.refusals import ProtocolError, Refusal
+from fedpareto_space.wire.rows import Format
+from fedpareto_space.wire.vocabulary import FaultKind
 
 ADOPT = "adopt"
 """The step of a GLOBAL that asks for nothing: it is what the client uses from now on."""
@@ -22,6 +24,8 @@ DIFFERENT = Codec.parse("float32-delta")
 """The same numbers in fewer bytes, for who has the base."""
 NOTHING = bytes(8)
 """The base digest of what builds on nothing."""
+KINDS = {Refusal.VERSION: FaultKind.VERSION_MISMATCH, Refusal.CRITICAL_EXTENSION: FaultKind.UNKNOWN_EXTENSION}
+"""Refusals that are faults of their own in the failure matrix."""
 
 
 @dataclass
@@ -37,6 +41,32 @@ class Voice:
         """The bytes of the next message."""
         self.sequence += 1
         return messages.encode(kind(session=self.session, sequence=self.sequence, agreement=self.agreement, **fields))
+
+
+def submission(
+    node: int, ask: Ask, base: int, base_digest: bytes, steps: int, agreed: Format, manifest: Manifest, data: bytes
+) -> dict[str, Any]:
+    """The fields of an UPDATE that answers an ask."""
+    return {
+        "client": node,
+        "base": base,
+        "base_digest": base_digest[:8],
+        "round": ask.round,
+        "step": ask.step,
+        "lane": ask.lane,
+        "steps": steps,
+        "content": agreed.content,
+        "codec": agreed.codec,
+        "manifest_digest": manifest.digest,
+        "payload_digest": payload.short(data),
+        "payload": data,
+        "manifest": manifest,
+    }
+
+
+def shapes_of(tensors: Arrays) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor."""
+    return {name: array.shape for name, array in tensors.items()}
 
 
 def in_order(tensors: Arrays) -> dict[str, np.ndarray]:
