@@ -128,4 +128,4 @@ def test_a_fault_ends_in_the_negotiated_action_between_processes(case, nodes):
 
 def plan_server(case, running):
     """The line with the result, of whoever was the server at the end."""
-    return running.said(2 if case.standby else 1, "result")
+    return running.said(2 if case.fault is FaultKind.SERVER_CHANGE else 1, "result")
