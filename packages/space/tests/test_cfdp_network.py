@@ -174,9 +174,9 @@ def test_a_channel_loses_damages_doubles_and_delays_the_share_that_it_is_told_to
 
 def test_wrong_channels_are_named():
     for wrong, said in (
-        ({"loss": 1.0}, "loss is 1.0"),
-        ({"rate": 0.0}, "rate is 0.0"),
-        ({"delay": -1.0}, "delay is -1.0"),
+        ({"loss": 1.0}, "loss is 1;"),
+        ({"rate": 0.0}, "rate is 0;"),
+        ({"delay": -1.0}, "delay is -1;"),
         ({"outages": ((2.0, 1.0),)}, "outages are pairs"),
     ):
         with pytest.raises(UserError, match=said):

@@ -75,9 +75,9 @@ def test_the_example_in_help_runs(fedpareto):
             "station 'svalbard' never sees a satellite: it is at 78.23° north, and with a mask of 10° these orbits are "
             "seen up to 67.6°; an inclination from 64° on would do, such as 97.5°",
         ),
-        (["--station", "redu", "--altitude", "50"], "an orbit at 50 km is impossible here"),
+        (["--station", "redu", "--altitude", "50"], "altitude is 50; it is in km, at least 160 and at most 100,000"),
         (["--station", "redu", "--shell", "40/7/1"], "40 satellites do not fit into 7 planes; 8 planes would do"),
-        (["--station", "redu", "--rate", "0"], "the rate 0 is impossible; it is in bits a second, above 0"),
+        (["--station", "redu", "--rate", "0"], "down is 0; it is in bits a second, above 0"),
         (["--station", "redu", "--hours", "0"], "a plan of 0 hours; it is of more than 0"),
         (["--station", "redu", "--tle", "absent.tle"], "absent.tle cannot be read"),
         (["--station", "redu", "--tle", "plan.ion"], "ends within the elements"),

@@ -208,10 +208,10 @@ def test_a_step_looks_at_no_value(problem):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("rates", (1.0, 2.0), r"rates is \[1.0, 2.0\]; it is a number for each of own, commercial, relay, above 0"),
-        ("prices", (0.0, -1.0, 0.0), "0 or more"),
-        ("minutes", 0.0, "minutes is 0; it is a number above 0"),
-        ("choices", 0, "choices is 0; an episode has 1 to 1,000"),
+        ("rates", (1.0, 2.0), r"rates is \[1.0, 2.0\]; it is a number for each of own, commercial, relay"),
+        ("prices", (0.0, -1.0, 0.0), "prices has -1; each is at least 0"),
+        ("minutes", 0.0, "minutes is 0; it is above 0"),
+        ("choices", 0, "choices is 0; it is at least 1 and at most 1,000"),
         ("shell", "40/7/1", "40 satellites do not fit into 7 planes"),
         ("commercial", (), "at least one station each"),
     ],

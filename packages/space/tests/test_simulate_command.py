@@ -105,7 +105,7 @@ def test_an_agreement_is_yaml_or_the_message_that_accepted_it(mission):
 
 MISTAKES = [
     (["engine.stations=north=89.9,0@80"], "station 'north' never sees a satellite"),
-    (["engine.altitude=20"], "an orbit at 20 km is impossible here: the altitude is from 160 km"),
+    (["engine.altitude=20"], "altitude is 20; it is in km, at least 160"),
     (["engine.down=0"], "down is 0; it is in bits a second, above 0"),
     (["algorithm=fedavgg"], "unknown algorithm 'fedavgg'; did you mean 'fedavg'?"),
     (["engine.mishaps=lost sat-9-9 at 3"], "there is no satellite of that name"),

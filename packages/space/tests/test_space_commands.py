@@ -222,7 +222,7 @@ def test_help_has_examples_that_run(fedpareto):
         (["--out", "a-file"], "--out a-file cannot be a folder: "),
         (["--out", "a-file/inside"], "--out a-file/inside cannot be a folder: Not a directory"),
         (["--out", "full"], "full is not empty; choose another --out"),
-        (["--loss", "1"], "loss is 1.0; it is a share from 0 to below 1"),
+        (["--loss", "1"], "loss is 1; it is at least 0 and below 1"),
     ],
 )
 def test_a_rehearsal_that_cannot_begin_is_one_line_and_leaves_no_folder(options, words, fedpareto):

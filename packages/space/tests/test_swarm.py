@@ -132,5 +132,5 @@ def test_a_platform_in_the_air_sees_satellites_longer_than_the_ground_below():
         seen = over_stations(orbits, stations([f"{name}={place}"]), begins, 86_400.0)
         seconds[name] = float((seen.ends - seen.starts).sum())
     assert seconds["air"] > 1.5 * seconds["ground"]
-    with pytest.raises(UserError, match="altitude of station 'moon'"):
+    with pytest.raises(UserError, match="station 'moon': altitude is 60,000"):
         stations(["moon=0,0,60000"])

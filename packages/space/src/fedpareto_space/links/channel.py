@@ -7,42 +7,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Annotated
 
 import numpy as np
 
+from fedpareto.config.bounds import Above, Bounded, NotNegative, ShareBelowOne
 from fedpareto.config.errors import UserError
 
 
 @dataclass(frozen=True)
-class Channel:
+class Channel(Bounded):
     """One direction of a link."""
 
-    rate: float = inf
-    """Bits a second."""
-    loss: float = 0.0
+    rate: Annotated[float, Above(0, what="in bits a second,", besides=(inf,))] = inf
+    """Rate in bits a second."""
+    loss: ShareBelowOne = 0.0
     """Share of frames that never arrive."""
-    bit_errors: float = 0.0
+    bit_errors: ShareBelowOne = 0.0
     """Share of bits that arrive flipped."""
-    delay: float = 0.0
+    delay: NotNegative = 0.0
     """Seconds that a frame is on its way."""
-    duplication: float = 0.0
+    duplication: ShareBelowOne = 0.0
     """Share of frames that arrive twice."""
-    reordering: float = 0.0
+    reordering: ShareBelowOne = 0.0
     """Share of frames that are overtaken by later ones."""
-    late: float = 1.0
+    late: NotNegative = 1.0
     """Seconds by which such frames are late at most."""
     outages: tuple[tuple[float, float], ...] = ()
     """From when to when nothing arrives, without anybody being told."""
 
     def __post_init__(self) -> None:
-        for name in ("loss", "bit_errors", "duplication", "reordering"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it is a share from 0 to below 1")
-        if not self.rate > 0:
-            raise UserError(f"rate is {self.rate}; it is in bits a second, above 0")
-        for name in ("delay", "late"):
-            if not 0 <= getattr(self, name) < inf:
-                raise UserError(f"{name} is {getattr(self, name)}; it is in seconds, 0 or more")
+        super().__post_init__()
         if any(not start < end for start, end in self.outages):
             raise UserError("outages are pairs of seconds: (from, to)")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
 
+from fedpareto.config.bounds import Bounded, Count, NotNegative, Positive, Whole
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto_space.links.pdus import Condition
 from fedpareto_space.links.stores import CHECKSUMS
@@ -25,10 +25,10 @@ HANDLED = tuple(set(Condition) - {Condition.NO_ERROR, Condition.SUSPEND_REQUEST_
 
 
 @dataclass(frozen=True)
-class Managed:
+class Managed(Bounded):
     """Managed parameters of an entity."""
 
-    segment: int = 1024
+    segment: Count = 1024
     """Bytes of file data in one PDU."""
     largest_pdu: int = 1100
     """Bytes of the longest PDU; what a NAK cannot hold goes into further ones."""
@@ -36,45 +36,39 @@ class Managed:
     """Whether PDUs have a checksum of their own; frames have one already."""
     checksum: str = "crc-32"
     """Checksum of whole files: crc-32, crc-32c, modular or null."""
-    ack_timeout: float = 10.0
+    ack_timeout: Positive = 10.0
     """Seconds until an EOF or a Finished that nobody acknowledged is sent again."""
-    ack_limit: int = 60
+    ack_limit: Whole = 60
     """How often; at 50 % loss both ways one in thirty million acknowledgements needs more."""
-    nak_timeout: float = 10.0
+    nak_timeout: Positive = 10.0
     """Seconds without new data until what is missing is asked for again."""
-    nak_limit: int = 60
+    nak_limit: Whole = 60
     """How often in vain, while nothing at all is heard of the sender."""
-    nak_delay: float = 0.0
+    nak_delay: NotNegative = 0.0
     """Seconds after the EOF until the first NAK: how late data may be that overtook each other."""
     immediate_nak: bool = False
     """Whether a gap is asked for at once, not only after the EOF."""
-    inactivity: float = 86400.0
+    inactivity: Positive = 86400.0
     """Seconds of contact without any PDU of a transaction until it is given up."""
-    unnamed: float = 3600.0
+    unnamed: Positive = 3600.0
     """The same for one whose metadata have not come: anybody can begin such by a PDU."""
-    checksum_retries: int = 2
+    checksum_retries: Whole = 2
     """How often a file with a wrong checksum is asked for anew as a whole."""
-    largest_file: int = 2**28
+    largest_file: Count = 2**28
     """Bytes of the largest file that is accepted; messages are put together in memory."""
-    most_transactions: int = 256
+    most_transactions: Count = 256
     """Files that may be on their way here at the same time, of all senders; if there are more, one goes of
     the sender that has most.
     """
-    remembered: int = 4096
+    remembered: Whole = 4096
     """Ended transactions of which late PDUs are known as such."""
     handlers: tuple[tuple[Condition, Handler], ...] = ()
     """What faults lead to: pairs of a condition and a handler; all others cancel the transaction."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.checksum not in CHECKSUMS:
             raise UnknownName("checksum", self.checksum, CHECKSUMS)
-        above = ("segment", "ack_timeout", "nak_timeout", "inactivity", "unnamed", "largest_file", "most_transactions")
-        for name in above:
-            if not 0 < getattr(self, name) < inf:
-                raise UserError(f"{name} is {getattr(self, name)}; it is a number above 0")
-        for name in ("ack_limit", "nak_limit", "nak_delay", "checksum_retries", "remembered"):
-            if not 0 <= getattr(self, name) < inf:
-                raise UserError(f"{name} is {getattr(self, name)}; it is 0 or more")
         if not self.segment + 64 <= self.largest_pdu <= 65536:
             raise UserError(
                 f"largest_pdu is {self.largest_pdu}; it is at least 64 more than a segment ({self.segment}), "

@@ -13,12 +13,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from fedpareto.clock.devices import Devices
 from fedpareto.clock.policy import Policy
 from fedpareto.clock.selection import Selection
-from fedpareto.config.bounds import Above, AtLeast, Endless, NotNegative, Positive, ShareBelowOne, Whole
+from fedpareto.config.bounds import AtLeast, Endless, NotNegative, Positive, ShareBelowOne, Whole
 from fedpareto.config.errors import UserError
 from fedpareto.engines.options import EngineOptions, Feature
 from fedpareto_space.missions.mishaps import Mishap
 from fedpareto_space.orbits.circular import Shell
-from fedpareto_space.orbits.plans import RATE
+from fedpareto_space.orbits.plans import RATE, Rate
 from fedpareto_space.orbits.stations import MASK, Station, stations
 
 
@@ -71,9 +71,9 @@ class MissionOptions(EngineOptions):
     whichever way is fastest; plane: within a plane from neighbour to neighbour, and the replies of a plane are added up
     on the way where the algorithm allows that; swarm: there is no server, and neighbours exchange their models.
     """
-    down: Annotated[float, Above(0, what="in bits a second,")] = RATE
+    down: Rate = RATE
     """Bits a second from satellites to stations …"""
-    up: Annotated[float, Above(0, what="in bits a second,")] = RATE
+    up: Rate = RATE
     """… back …"""
     between: Positive = 1e6
     """… and between satellites."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 
+from fedpareto.config.bounds import AtLeast, Bounded, Finite
 from fedpareto.config.errors import UserError
 from fedpareto_space.orbits.earth import DAY, GRAVITY, J2, J3_BY_J2, RADIUS, Array, Whole, days_of
 
@@ -40,29 +41,28 @@ class Orbits(Protocol):
 
 
 @dataclass(frozen=True)
-class Shell:
+class Shell(Bounded):
     """A Walker constellation: circular orbits in planes that are spread evenly (i: t/p/f)."""
 
-    satellites: int = 40
+    satellites: Annotated[int, AtLeast(1, MOST_SATELLITES)] = 40
     """t, all of them together."""
     planes: int = 5
     """p; it divides t."""
     phasing: int = 1
     """f: satellites in the next plane are ahead by f · 360° / t."""
-    altitude: float = 530.0
+    altitude: Annotated[float, AtLeast(LOWEST, HIGHEST, "in km,")] = 530.0
     """Kilometres above the equator."""
-    inclination: float = 97.5
+    inclination: Annotated[float, AtLeast(0, LATITUDES, "in degrees,")] = 97.5
     """Degrees."""
     star: bool = False
     """Whether planes are spread over 180° (for polar orbits) instead of 360°."""
-    node: float = 0.0
+    node: Finite = 0.0
     """Degrees: the right ascension of the first plane's ascending node."""
     name: str = "sat"
     """What the satellites' names begin with; plane and place follow."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.satellites <= MOST_SATELLITES:
-            raise UserError(f"a shell of {self.satellites} satellites; it has 1 to {MOST_SATELLITES}")
+        super().__post_init__()
         if self.planes < 1 or self.satellites % self.planes:
             fitting = [p for p in range(1, self.satellites + 1) if self.satellites % p == 0]
             best = min(fitting, key=lambda p: abs(p - self.planes))
@@ -71,15 +71,6 @@ class Shell:
             )
         if not 0 <= self.phasing < self.planes:
             raise UserError(f"phasing is {self.phasing}; with {self.planes} planes it is from 0 to {self.planes - 1}")
-        if not LOWEST <= self.altitude <= HIGHEST:
-            raise UserError(
-                f"an orbit at {self.altitude:g} km is impossible here: the altitude is from {LOWEST:g} km, "
-                f"where the air is thin enough, to {HIGHEST:g} km"
-            )
-        if not 0 <= self.inclination <= LATITUDES:
-            raise UserError(f"inclination is {self.inclination:g}; it is from 0 to 180 degrees")
-        if not np.isfinite(self.node):
-            raise UserError(f"node is {self.node}; it is an angle in degrees")
 
     @classmethod
     def parse(cls, pattern: str, altitude: float, inclination: float, star: bool = False) -> Shell:

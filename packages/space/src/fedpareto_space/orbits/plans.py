@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import ceil, floor, inf
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 
+from fedpareto.config.bounds import Above, Bounded
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto_space.orbits.circular import Orbits
 from fedpareto_space.orbits.earth import LIGHT, RADIUS, Array, Whole
@@ -26,6 +27,7 @@ from fedpareto_space.orbits.windows import Windows
 
 RATE = 9600.0
 """Bits a second, unless said otherwise."""
+Rate = Annotated[float, Above(0, what="in bits a second,")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,20 +151,15 @@ def _common(one: list[tuple[float, float]], other: list[tuple[float, float]]) ->
 
 
 @dataclass(frozen=True)
-class Rates:
+class Rates(Bounded):
     """Bits a second."""
 
-    down: float = RATE
+    down: Rate = RATE
     """From satellites to stations."""
-    up: float = RATE
+    up: Rate = RATE
     """From stations to satellites."""
-    between: float = RATE
+    between: Rate = RATE
     """From satellites to satellites."""
-
-    def __post_init__(self) -> None:
-        for name in ("down", "up", "between"):
-            if not 0 < getattr(self, name) < inf:
-                raise UserError(f"the rate {getattr(self, name):g} is impossible; it is in bits a second, above 0")
 
 
 DEFAULT_RATES = Rates()

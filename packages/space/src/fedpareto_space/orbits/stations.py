@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
+from fedpareto.config.bounds import AtLeast, bounds_of, check
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto_space.orbits.earth import FLATTENING, RADIUS, Array, Whole, sidereal_angle
 
@@ -19,23 +21,20 @@ class Station:
     """A place on the ground with an antenna."""
 
     name: str
-    latitude: float
+    latitude: Annotated[float, AtLeast(-90, 90)]
     """Degrees; north is positive."""
-    longitude: float
+    longitude: Annotated[float, AtLeast(-180, 360)]
     """Degrees; east is positive."""
-    altitude: float = 0.0
+    altitude: Annotated[float, AtLeast(-500, 50_000)] = 0.0
     """Metres above the ellipsoid; a platform in the air is a station, too."""
-    mask: float = MASK
+    mask: Annotated[float, AtLeast(0, below=90)] = MASK
     """Degrees above the horizon from which on a satellite can be heard."""
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable():
             raise UserError(f"a station is called {self.name!r}; a name is one line of text")
-        for name, low, high in (("latitude", -90, 90), ("longitude", -180, 360), ("altitude", -500, 50_000)):
-            if not low <= getattr(self, name) <= high:
-                raise UserError(f"{name} of station '{self.name}' is {getattr(self, name)}; it is from {low} to {high}")
-        if not 0 <= self.mask < 90:
-            raise UserError(f"mask of station '{self.name}' is {self.mask}; it is from 0 to below 90 degrees")
+        for name in bounds_of(Station):
+            check(Station, name, getattr(self, name), f"station '{self.name}': ")
 
 
 KNOWN = {

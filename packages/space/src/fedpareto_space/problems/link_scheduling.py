@@ -5,12 +5,12 @@ Section 6.1.2 of the thesis calls preferences such as cost against latency highl
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from fedpareto.config.bounds import AtLeast, NotNegative, Positive, bounds_of, check
 from fedpareto.config.errors import UserError
 from fedpareto.contract.problem import Objective
 from fedpareto.learners.dqn import DQN
@@ -45,38 +45,30 @@ class LinkScheduling(MORLProblem):
     """The operator's own, by name or as latitude,longitude."""
     commercial: tuple[str, ...] = ("fairbanks", "punta-arenas", "hartebeesthoek", "hawaii")
     """Those of somebody who charges for it."""
-    choices: int = 48
+    choices: Annotated[int, AtLeast(1, MOST_CHOICES)] = 48
     """Of an episode: after the last one it is over."""
-    minutes: float = 10.0
+    minutes: Positive = 10.0
     """From one choice to the next."""
-    rates: tuple[float, ...] = (25.0, 200.0, 3.0)
+    rates: tuple[Positive, ...] = (25.0, 200.0, 3.0)
     """Megabits a second to an own station, to a commercial one, and to a relay, which is always in sight."""
-    watts: tuple[float, ...] = (6.0, 6.0, 10.0)
+    watts: tuple[Positive, ...] = (6.0, 6.0, 10.0)
     """What sending takes, in the same order."""
-    prices: tuple[float, ...] = (0.0, 3.0, 0.0)
+    prices: tuple[NotNegative, ...] = (0.0, 3.0, 0.0)
     """Euros a minute, in the same order."""
-    gathered: float = 4.0
+    gathered: Positive = 4.0
     """Megabits a second of new data in sunlight."""
-    solar_watts: float = 6.0
+    solar_watts: NotNegative = 6.0
     """What the panels have left for the radio in sunlight."""
-    battery: float = 10.0
+    battery: Positive = 10.0
     """Watt hours for the radio; an episode begins with a full battery."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in bounds_of(LinkScheduling):
+            check(LinkScheduling, name, getattr(self, name))
         for name in ("rates", "watts", "prices"):
-            given, least = getattr(self, name), "0 or more" if name == "prices" else "above 0"
-            if len(given) != len(WAYS) or not all(
-                value < math.inf and (value >= 0 if name == "prices" else value > 0) for value in given
-            ):
-                raise UserError(f"{name} is {list(given)}; it is a number for each of {', '.join(WAYS)}, {least}")
-        for name in ("minutes", "gathered", "battery"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"{name} is {getattr(self, name):g}; it is a number above 0")
-        if not 0 <= self.solar_watts < math.inf:
-            raise UserError(f"solar_watts is {self.solar_watts:g}; it is a number from 0 on")
-        if not 1 <= self.choices <= MOST_CHOICES:
-            raise UserError(f"choices is {self.choices}; an episode has 1 to {MOST_CHOICES:,}")
+            if len(getattr(self, name)) != len(WAYS):
+                raise UserError(f"{name} is {list(getattr(self, name))}; it is a number for each of {', '.join(WAYS)}")
         _ = self._satellites, self._networks
 
     @property

@@ -10,6 +10,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
+from fedpareto.config.bounds import Bounds
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto_space.wire.refusals import ProtocolError, Refusal
 
@@ -80,13 +81,8 @@ class Whole(Kind):
 
 
 @dataclass(frozen=True)
-class Real(Kind):
+class Real(Bounds, Kind):
     """A finite number, which travels as a float; a YAML file may write it without a point."""
-
-    least: float = -math.inf
-    most: float = math.inf
-    above: bool = False
-    """Whether `least` itself is too little."""
 
     def check(self, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -95,15 +91,14 @@ class Real(Kind):
             number = float(value)
         except OverflowError:
             raise self._refuse(value, Refusal.OUT_OF_RANGE) from None
-        within = self.least <= number <= self.most and not (self.above and number == self.least)
-        if not math.isfinite(number) or not within:
+        if math.isinf(number) or not self.holds(number):
             raise self._refuse(value, Refusal.OUT_OF_RANGE)
         return number + 0.0  # There is one zero.
 
     def says(self) -> str:
         if math.isinf(self.least):
             return "a finite number"
-        least = f"{'above' if self.above else 'from'} {self.least:g}"
+        least = f"{'above' if self.is_open else 'from'} {self.least:g}"
         return f"a finite number {least}" + ("" if math.isinf(self.most) else f" to {self.most:g}")
 
     def from_wire(self, data: Any) -> float:

@@ -23,7 +23,7 @@ DEEPEST_TRIGGER = 4
 """Conditions inside conditions."""
 
 Node = Annotated[int, Whole(1, MOST_NODE)]
-Seconds = Annotated[float, Real(0, above=True)]
+Seconds = Annotated[float, Real(0, is_open=True)]
 Globs = Annotated[tuple[str, ...], Many(Text(64, least=1), least=1)]
 
 
@@ -115,7 +115,7 @@ class Polled(Record):
 class Norm(Record):
     """When the update is at least so long."""
 
-    norm: Annotated[float, Real(0, above=True)]
+    norm: Annotated[float, Real(0, is_open=True)]
 
 
 _CONDITIONS = Many(Later(lambda: TRIGGER), 1, 8)
@@ -463,11 +463,11 @@ class Aggregation(Record):
     """How a late submission's weight falls."""
     minimum: Annotated[int, Whole(1)] = 1
     """Submissions without which nothing is aggregated."""
-    deadline: Annotated[float | None, Maybe(Real(0, above=True))] = None
+    deadline: Annotated[float | None, Maybe(Real(0, is_open=True))] = None
     """Seconds after which a round ends; none: it waits for all."""
     most_stale: Annotated[int | None, Maybe(Whole())] = None
     """Versions by which a submission may be late; none: any number."""
-    server_lr: Annotated[float, Real(0, above=True)] = 1.0
+    server_lr: Annotated[float, Real(0, is_open=True)] = 1.0
     """Factor of the aggregated movement."""
 
 
@@ -555,7 +555,7 @@ class ServerFailures(Record):
     """What a client gets that comes back."""
     checkpoint_every: Annotated[int, Whole(1)]
     """Versions from one checkpoint to the next."""
-    handover_after: Annotated[float | None, Maybe(Real(0, above=True))] = None
+    handover_after: Annotated[float | None, Maybe(Real(0, is_open=True))] = None
     """Seconds of a server's silence after which a stand-by takes over; none: never."""
     succession: Annotated[tuple[int, ...], Many(Whole(1, MOST_NODE), 0, 8)] = ()
     """Nodes that take over, in this order."""
