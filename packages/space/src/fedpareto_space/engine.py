@@ -41,7 +41,6 @@ def _routes(sky: Sky, sums: bool, neighbours: np.ndarray | None, seed: int) -> R
 
 @lru_cache(maxsize=4)
 def _sky(options: MissionOptions, seconds: float) -> Sky:
-    """The same for all seeds."""
     return sky_of(options, seconds)
 
 
@@ -51,7 +50,6 @@ class Mission(Backend):
     options = MissionOptions
 
     def launched(self, spec: Spec, fleet: Fleet) -> tuple[Satellites, type[MissionFlight]]:
-        """The machines on board of satellites."""
         assert isinstance(spec.engine, MissionOptions)
         graph = spec.algorithm.neighbours(spec.clients)
         sums = spec.algorithm.needs == "weighted sum"

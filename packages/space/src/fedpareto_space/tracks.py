@@ -13,7 +13,7 @@ from fedpareto_space.orbits.earth import Array
 from fedpareto_space.orbits.sights import LONGEST, ground_tracks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When the tracks begin."""
+"""Start of the tracks."""
 LONGEST_TRACK = LONGEST / 3600
 """Hours."""
 LOOK = 30.0
@@ -22,7 +22,7 @@ LOOK = 30.0
 
 @dataclass(frozen=True)
 class GroundTracks:
-    """Those of a Walker shell, for some hours."""
+    """Ground tracks of a Walker shell, for some hours."""
 
     shell: str
     altitude: float
@@ -36,7 +36,6 @@ class GroundTracks:
 
     @property
     def walker(self) -> Shell:
-        """The shell."""
         return Shell.parse(self.shell, self.altitude, self.inclination)
 
     def seen(self, clients: int, regions: int, stream: np.random.Generator) -> np.ndarray:

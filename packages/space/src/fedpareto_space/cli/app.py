@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 EXAMPLE_SESSION = bytes(8)
-"""Of an offer that is only tried."""
+"""Session of an offer that is only tried."""
 SHORT = 40
 """Characters of a value that stay in one line."""
 NO_AGREEMENT = 1
@@ -185,7 +185,6 @@ def _read(file: Path, use: Callable[[dict[str, Any]], T]) -> T:
 
 
 def _flow(value: Any) -> str:
-    """A plain value in one line of YAML."""
     import yaml
 
     if value is None:
@@ -239,7 +238,6 @@ def _as_plain(answer: Accept | Counter | Reject) -> dict[str, Any]:
 
 
 def _print_answer(offer: Offer | Counter, responder: Capabilities, answer: Any) -> None:
-    """The answer of a party to what it was offered."""
     from fedpareto_space.wire.messages import Accept, Counter
     from fedpareto_space.wire.refusals import NOWHERE
     from fedpareto_space.wire.terms import BY_PLACE, ROWS, listed

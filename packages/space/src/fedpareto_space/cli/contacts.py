@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedpareto_space.orbits.stations import Station
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
-"""Where a shell begins, unless said otherwise."""
+"""Start of a shell, unless said otherwise."""
 OLD = 14
 """Days from the epoch of two-line elements after which the place along an orbit is off by tens of kilometres."""
 EACH_OTHER = "each other"
@@ -128,7 +128,6 @@ def _moment(text: str) -> datetime:
 
 
 def _newest(days: float) -> datetime:
-    """The minute of an epoch."""
     from fedpareto_space.orbits.earth import J2000
 
     return (J2000 + timedelta(days=days)).replace(second=0, microsecond=0)
@@ -204,7 +203,6 @@ def _print(shown: _Shown, rows: int) -> None:
 
 
 def _clock(seconds: float) -> str:
-    """Hours, minutes and seconds since the start."""
     whole = round(seconds)
     return f"+{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
 
@@ -217,7 +215,6 @@ def _print_route(plan: ContactPlan, hops: list[dict[str, float]] | None, about: 
 
 
 def _routed(plan: ContactPlan, route: str, size: int) -> list[dict[str, float]] | None:
-    """When a message leaves and arrives at each hop; None where there is no way."""
     from fedpareto_space.orbits.routes import Router
 
     source, comma, target = route.partition(",")
@@ -271,5 +268,4 @@ def _drawn(shown: _Shown, kind: str) -> bytes:
 
 
 def _nodes(plan: ContactPlan, found: list[Window]) -> set[int]:
-    """All of them, with or without a contact."""
     return set(plan.names) | {one.a for one in found} | {one.b for one in found}

@@ -25,7 +25,7 @@ PACKED = ".tar"
 
 
 class Format(StrEnum):
-    """What a model travels as."""
+    """File formats of a model."""
 
     ONNX = "onnx"
     NNEF = "nnef"
@@ -130,7 +130,6 @@ def _network(
 
 
 def _weights(found: Servable, preference: str | None) -> torch.Tensor:
-    """The one model of a client, or that for a preference."""
     from fedpareto_serve.models import OneOfMany
     from fedpareto_serve.preferences import parse
 
@@ -142,7 +141,6 @@ def _weights(found: Servable, preference: str | None) -> torch.Tensor:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file and what lies beside it, or of a folder."""
     from fedpareto_space.formats.onnx_files import weights_file
 
     files = path.rglob("*") if path.is_dir() else (path, weights_file(path))

@@ -71,7 +71,6 @@ def rehearse(
 
 
 def _empty(out: Path) -> Path:
-    """The folder, made if it is not there."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         full = any(out.iterdir())
@@ -83,7 +82,6 @@ def _empty(out: Path) -> Path:
 
 
 def _model(digest: str | None) -> str:
-    """What the federation ended with."""
     if digest is None:
         return "it ended without a global model"
     alone = digest == sha256().hexdigest()  # Of no tensors at all.

@@ -111,7 +111,6 @@ def _as_mission(file: Path) -> Draft:
 
 
 def _engine(draft: Draft) -> object:
-    """What a file calls its engine; None if it does not."""
     given = draft.values.get("engine")
     return given.get("name") if isinstance(given, dict) else given
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 Size = int | str
-"""Of a dimension; a text: it depends on how many rows there are."""
+"""Size of a dimension; a text if it depends on how many rows there are."""
 Shape = tuple[Size, ...]
 ROWS = "rows"
 """As many as are given; other texts are multiples of it."""
@@ -30,7 +30,7 @@ class Step:
     """Names of tensors, or numbers."""
     output: str
     shape: Shape
-    """Of the output."""
+    """Shape of the output."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -39,9 +39,9 @@ class Graph:
     """A whole network without its weights: the same for all weights."""
 
     shape: Shape
-    """Of the input; the first dimension is the rows."""
+    """Shape of the input; the first dimension is the rows."""
     dtype: str
-    """Of the input, as NumPy calls it."""
+    """Type of the input's numbers, as NumPy calls it."""
     variables: Mapping[str, tuple[int, ...]]
     """The weights' names and shapes, in the layout's order."""
     constants: Mapping[str, np.ndarray]

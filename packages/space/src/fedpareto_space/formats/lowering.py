@@ -19,8 +19,9 @@ from fedpareto_space.formats.graph import FREE, INPUT, ROWS, Graph, Shape, Size,
 from fedpareto_space.formats.network import Network
 
 TRACED_ROWS = 1_000_003
-"""How many rows torch is told that there are: a prime, so that no other size is a multiple of it. No number of them is
-computed. (With a number that is left open torch takes twice as long.)"""
+"""Rows that torch is told of: a prime, so that no other size is a multiple of it. None of them is computed. (With a
+number that is left open torch takes twice as long.)
+"""
 
 
 class NotHeld(UserError):
@@ -35,14 +36,13 @@ class Value:
     made: Shape
     """As the step that makes it says."""
     shape: Shape
-    """As it is seen."""
+    """Shape in which the operators see it."""
     known: Tensor | None = None
     """A constant."""
     fill: float | None = None
     """The one number that it is full of."""
 
     def seen(self, shape: Shape) -> Value:
-        """The same numbers in another shape."""
         known = None if self.known is None else self.known.reshape([int(size) for size in shape])
         return replace(self, shape=shape, known=known)
 
@@ -58,7 +58,6 @@ class Lowering:
         self._done: dict[tuple[Any, ...], str] = {}
 
     def graph(self, translate: Callable[[Lowering, Node], Any]) -> Graph:
-        """All of it; `translate` does one of torch's nodes."""
         nodes = {node.name: node for node in self._program.graph.nodes}
         signature = self._program.graph_signature
         for name, label in signature.inputs_to_buffers.items():
@@ -86,15 +85,12 @@ class Lowering:
     # -- what operators use ------------------------------------------------------------------------------------------
 
     def value(self, name: str, shape: Shape) -> Value:
-        """A tensor as a step makes it."""
         return Value(name, shape, shape)
 
     def known(self, numbers: Tensor) -> Value:
-        """A constant."""
         return Value("", tuple(numbers.shape), tuple(numbers.shape), known=numbers)
 
     def full(self, number: float, shape: Shape) -> Value:
-        """A tensor of one number."""
         return Value("", shape, shape, fill=number)
 
     def of(self, argument: Any) -> Any:
@@ -105,7 +101,6 @@ class Lowering:
         return [self.of(one) for one in argument] if isinstance(argument, list | tuple) else argument
 
     def shape_of(self, node: Node, which: int | None = None) -> Shape:
-        """As torch has it."""
         value = node.meta["val"]
         return tuple(map(_size, (value if which is None else value[which]).shape))
 
@@ -139,14 +134,12 @@ class Lowering:
 
 
 def _size(size: int) -> Size:
-    """What depends on the rows is a text."""
     if size % TRACED_ROWS or not size:
         return size
     return ROWS if size == TRACED_ROWS else f"{size // TRACED_ROWS} {ROWS}"
 
 
 def _free(shape: Shape) -> list[int]:
-    """What depends on the rows is what is left; there can be one of that."""
     if sum(isinstance(size, str) for size in shape) > 1:
         raise NotHeld(f"a tensor of the shape {list(shape)} depends on the rows in more than one dimension")
     return [FREE if isinstance(size, str) else size for size in shape]

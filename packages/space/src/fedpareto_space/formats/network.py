@@ -32,7 +32,9 @@ class Network(nn.Module):
 
     @classmethod
     def of_problem(cls, problem: Problem, model: Tensor) -> Network:
-        """That which a problem's clients train, with all connections; its answers are `[b, outputs, classes]`."""
+        """Return the network that a problem's clients train, with all connections; its answers are `[b, outputs,
+        classes]`.
+        """
         return cls(problem.dense().answers, problem.layout.dense, problem.layout.to_dense(model))
 
     @classmethod
@@ -48,12 +50,11 @@ class Network(nn.Module):
 
     @property
     def tensors(self) -> dict[str, np.ndarray]:
-        """The weights in the layout's order."""
         own = dict(self.named_buffers())
         return {name: own[name].numpy() for name in self.layout.names}
 
     def with_model(self, model: Tensor) -> Network:
-        """The same network with other weights, `[d]`."""
+        """Return the same network with other weights, `[d]`."""
         return Network(self._call, self.layout, model)
 
 

@@ -27,19 +27,18 @@ GRAPH = "graph.nnef"
 LONGEST = 255
 """Letters of a file's path."""
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-"""What a tensor file may be called: nothing outside of the folder."""
+"""Permitted name of a tensor file: nothing outside of the folder."""
 MAGIC = b"\x4e\xef"
 VERSION = (1, 0)
 HEADER = 128
 MOST_DIMENSIONS = 8
 TYPES = {(0, 16): "<f2", (0, 32): "<f4", (0, 64): "<f8", (1, 8): "u1", (4, 8): "i1", (4, 32): "<i4", (4, 64): "<i8"}
-"""Of numbers, by the header's code and bits; those with quantisation are not read."""
+"""Types of numbers by the header's code and bits; those with quantisation are not read."""
 _LAYOUT = struct.Struct("<2sBBII8III76x")
 assert _LAYOUT.size == HEADER, "as the standard has it"
 
 
 def write(graph: Graph, tensors: Mapping[str, np.ndarray], folder: Path, rows: int = 1) -> None:
-    """A whole model that reads `rows` rows at once."""
     text, constants = to_text(graph, rows)
     try:
         (folder / CONSTANTS if constants else folder).mkdir(parents=True, exist_ok=True)
@@ -66,7 +65,6 @@ def _write_tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], tensors:
 
 
 def read(folder: Path) -> tuple[list[Line], dict[str, np.ndarray]]:
-    """A whole model: the lines of its graph, and its weights."""
     found = lines(folder)
     shapes = variables(found, folder)
     tensors = {label: tensor_of(_bytes(folder, label), f"{folder / label}.dat") for label in shapes}
@@ -123,7 +121,6 @@ def _entries(data: bytes, where: str) -> dict[str, bytes]:
 
 
 def lines(folder: Path) -> list[Line]:
-    """The graph."""
     content = read_bytes(folder / GRAPH, most=limits.GRAPH)
     try:
         return from_text(content.decode(), str(folder / GRAPH))
@@ -132,7 +129,6 @@ def lines(folder: Path) -> list[Line]:
 
 
 def variables(found: list[Line], folder: Path) -> dict[str, tuple[int, ...]]:
-    """The weights' names and shapes, in the graph's order."""
     shapes: dict[str, tuple[int, ...]] = {}
     for line in found:
         if line.operation == "variable":
@@ -150,12 +146,10 @@ def variables(found: list[Line], folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def weights(shapes: Mapping[str, T]) -> dict[str, T]:
-    """Without constants."""
     return {label: one for label, one in shapes.items() if not label.startswith(CONSTANTS)}
 
 
 def must_fit(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, np.ndarray], where: str) -> None:
-    """Refuses weights of another network."""
     if set(shapes) != set(tensors):
         other = sorted(set(shapes) ^ set(tensors))
         raise UserError(f"{where} has other weights: {', '.join(other[:3])}{' and others' if len(other) > 3 else ''}")
@@ -172,7 +166,6 @@ def _bytes(folder: Path, label: str) -> bytes:
 
 
 def tensor_bytes(tensor: np.ndarray) -> bytes:
-    """A tensor file."""
     dtype = tensor.dtype.newbyteorder("<")
     code, bits = next(kind for kind, name in TYPES.items() if np.dtype(name) == dtype)
     sizes = [*tensor.shape, *[0] * (MOST_DIMENSIONS - tensor.ndim)]
@@ -181,7 +174,6 @@ def tensor_bytes(tensor: np.ndarray) -> bytes:
 
 
 def tensor_of(data: bytes, where: str) -> np.ndarray:
-    """What a tensor file holds; `where` is named if it is damaged."""
     if len(data) < HEADER or data[:2] != MAGIC:
         raise DamagedFile(f"{where} is damaged: it is no tensor file of NNEF")
     _, major, minor, length, rank, *sizes, bits, code = _LAYOUT.unpack(data[:HEADER])

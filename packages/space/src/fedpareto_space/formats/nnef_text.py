@@ -18,7 +18,7 @@ from fedpareto.config.files import MOST_DIGITS
 from fedpareto_space.formats.graph import FREE, INPUT, OUTPUT, ROWS, Graph, Shape, Step, identifier
 
 CONSTANTS = "constant/"
-"""How the labels of tensors begin that are no weights: no update changes them."""
+"""Beginning of the labels of tensors that are no weights: no update changes them."""
 NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 TOKEN = re.compile(r"\s*(?:(#[^\n]*)|('[^']*'|\"[^\"]*\")|([A-Za-z_]\w*)|(-?\d[\d.eE+-]*)|(->|[][(){}<>,;:=]))")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedpareto_serve.onnx_nodes import Nodes
 
 WEIGHTS = ".weights"
-"""What the name of the file beside the graph ends with."""
+"""Ending of the name of the file beside the graph."""
 FLOAT32 = 4
 """Bytes."""
 PLACE = re.compile("[0-9]{1,10}")
@@ -60,7 +60,6 @@ def parameters(path: Path) -> dict[str, np.ndarray]:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The weights' names and shapes, in the file's order."""
     return {one.name: tuple(one.dims) for one in _read(path).graph.initializer}
 
 
@@ -141,7 +140,6 @@ class Session:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Scores of rows."""
         with _running(self._where):
             (scores,) = self._session.run(None, {INPUT: x})
         return np.asarray(scores)
@@ -149,7 +147,7 @@ class Session:
 
 @contextmanager
 def _running(where: str) -> Iterator[None]:
-    """What onnxruntime says of a graph, which has exceptions of its own, becomes one line."""
+    """Turn exceptions of onnxruntime, which has classes of its own, into one line."""
     try:
         yield
     except UserError:
@@ -167,12 +165,10 @@ def update(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def weights_file(path: Path) -> Path:
-    """Beside the graph."""
     return path.with_name(path.name + WEIGHTS)
 
 
 def is_apart(path: Path) -> bool:
-    """Whether the weights lie beside the graph."""
     return _is_apart(_read(path))
 
 
@@ -181,7 +177,6 @@ def _is_apart(proto: Any) -> bool:
 
 
 def need_onnx() -> None:
-    """UserError without the package."""
     if find_spec("onnx") is None:
         raise UserError('ONNX needs other packages; try: pip install "fedpareto[onnx]"')
 
@@ -228,7 +223,6 @@ def _tensor(one: Any, beside: bytes, path: Path) -> np.ndarray:
 
 
 def _place(one: Any, path: Path) -> tuple[int, int]:
-    """Where a weight begins and ends in the file beside the graph."""
     about = {str(entry.key): str(entry.value) for entry in one.external_data}  # Bytes where they are no text.
     if about.get("location") != weights_file(path).name:
         raise DamagedFile(f"{path} names '{about.get('location')}' for its weights, and not {weights_file(path).name}")
@@ -246,7 +240,6 @@ def _bytes(tensor: np.ndarray) -> bytes:
 
 
 def to_proto(graph: Graph, tensors: Mapping[str, np.ndarray]) -> Any:
-    """A model whose rows are left open."""
     from onnx import TensorProto, helper
 
     from fedpareto_serve.onnx_nodes import IR_VERSION, OPSET, Nodes

@@ -21,7 +21,7 @@ from fedpareto_space.formats.nnef_text import CONSTANTS, Line, Name
 
 Pairs = Sequence[tuple[int, int]]
 REFUSED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
-"""What torch and Python say of arguments that make no sense."""
+"""Exceptions of torch and Python for arguments that make no sense."""
 
 
 class Model(nn.Module):
@@ -82,13 +82,11 @@ def _must_have_room(numbers: int) -> None:
 
 
 def tile(input: Tensor, repeats: list[int]) -> Tensor:
-    """So many times along each dimension."""
     _must_have_room(input.numel() * math.prod(repeats))
     return input.repeat(*repeats)
 
 
 def _padded(input: Tensor, padding: Pairs, value: float = 0.0) -> Tensor:
-    """With room at the sides."""
     sizes = [size + sum(pair) for size, pair in zip(reversed(input.shape), reversed(padding), strict=False)]
     _must_have_room(math.prod(sizes) * math.prod(input.shape[: input.dim() - len(sizes)]))
     return F.pad(input, _sides(padding), value=value)
@@ -132,7 +130,6 @@ def conv(
     dilation: Sequence[int] = (),
     groups: int = 1,
 ) -> Tensor:
-    """Of one to three dimensions."""
     along = input.dim() - 2
     function: Any = (F.conv1d, F.conv2d, F.conv3d)[along - 1]
     flat = bias.reshape(-1) if isinstance(bias, Tensor) else None
@@ -166,13 +163,11 @@ def _sides(padding: Pairs) -> list[int]:
 def batch_normalization(
     input: Tensor, mean: Tensor, variance: Tensor, offset: Any, scale: Any, epsilon: float
 ) -> Tensor:
-    """By given statistics."""
     weight, bias = (one.reshape(-1) if isinstance(one, Tensor) else None for one in (scale, offset))
     return F.batch_norm(input, mean.reshape(-1), variance.reshape(-1), weight, bias, False, 0.0, epsilon)
 
 
 def softmax(x: Tensor, axes: Sequence[int] = (1,)) -> Tensor:
-    """Along one axis."""
     (axis,) = axes
     return x.softmax(axis)
 

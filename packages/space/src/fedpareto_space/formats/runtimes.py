@@ -1,4 +1,4 @@
-"""The same model under other runtimes: how far its answers lie from those of the network itself.
+"""Differences of a model's answers under other runtimes from those of the network itself.
 
 "Models containing apparently the same abstract structures might deliver substantially different results when deployed
 by different frameworks" (the thesis, 6.2.2.1), so what is written is run by every reader that is installed here.
@@ -19,7 +19,7 @@ from fedpareto_space.formats.network import Network
 from fedpareto_space.formats.running import Model
 
 LARGEST_DIFFERENCE = 1e-5
-"""Of answers beyond 1 relative to the largest."""
+"""Largest difference that is accepted; of answers beyond 1 relative to the largest."""
 Run = Callable[[Path, np.ndarray], np.ndarray]
 TRACT_TYPES = {"float32": "f32", "uint8": "u8", "int64": "i64"}
 
@@ -37,7 +37,6 @@ def differences(network: Network, path: Path, x: np.ndarray) -> dict[str, float]
 
 
 def scores(path: Path, x: np.ndarray) -> dict[str, np.ndarray]:
-    """What each runtime that is here answers."""
     runs = NNEF if path.is_dir() else ONNX
     found = {}
     for name, (package, run) in runs.items():
@@ -90,4 +89,4 @@ NNEF: dict[str, tuple[str, Run]] = {
     "Khronos": ("nnef", _khronos),
     "tract": ("tract", _tract_nnef),
 }
-"""By name: the package that it needs, and how it is run."""
+"""Runtimes by name: the package that each needs, and the function that runs it."""

@@ -19,9 +19,9 @@ from fedpareto_space.formats.network import Network
 
 Operator = Callable[..., Any]
 MOST_DIMENSIONS = 5
-"""Of a tensor that is sliced: Khronos' interpreter has code for no more."""
+"""Dimensions of a tensor that is sliced: Khronos' interpreter has code for no more."""
 OPERATORS: dict[str, Operator] = {}
-"""By torch's name; each is given the lowering, the node and its arguments."""
+"""Functions by torch's name of the operator; each is given the lowering, the node and its arguments."""
 IGNORED = {"aten::_assert_tensor_metadata", "aten::sym_size", "aten::_assert_scalar", "aten::sym_constrain_range"}
 
 
@@ -38,7 +38,6 @@ def traced(network: Network, x: Tensor) -> Graph:
 
 
 def translate(to: Lowering, node: Node) -> Any:
-    """The value of one of torch's nodes."""
     target: Any = node.target
     if target is operator.getitem:
         return to.of(node.args[0])[node.args[1]]
@@ -62,7 +61,6 @@ def _numbers(argument: Any) -> Any:
 
 
 def of(*names: str) -> Callable[[Operator], Operator]:
-    """Registers a function for some of torch's operators."""
 
     def register(function: Operator) -> Operator:
         OPERATORS.update({f"aten::{name}": function for name in names})
@@ -76,7 +74,6 @@ def of(*names: str) -> Callable[[Operator], Operator]:
 
 @of("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "alias", "clone", "detach", "contiguous")
 def seen(to: Lowering, node: Node, x: Value, *_: Any) -> Value:
-    """The same numbers in another shape."""
     return x.seen(to.shape_of(node))
 
 
@@ -107,7 +104,6 @@ def permuted(to: Lowering, node: Node, x: Value, axes: list[int]) -> Value:
 
 @of("select")
 def selected(to: Lowering, node: Node, x: Value, axis: int, index: int) -> Value:
-    """One entry along an axis."""
     axis %= len(x.shape)
     return _part(to, x, axis, index % whole(x.shape[axis]), 1).seen(to.shape_of(node))
 
@@ -116,7 +112,6 @@ def selected(to: Lowering, node: Node, x: Value, axis: int, index: int) -> Value
 def sliced(
     to: Lowering, node: Node, x: Value, axis: int = 0, first: Any = 0, last: Any = None, stride: int = 1
 ) -> Value:
-    """Some entries along an axis, one after the other."""
     wanted, axis = to.shape_of(node), axis % len(x.shape)
     if wanted == x.shape:
         return x
@@ -127,7 +122,6 @@ def sliced(
 
 @of("split_with_sizes")
 def split(to: Lowering, node: Node, x: Value, sizes: list[int], axis: int = 0) -> list[Value]:
-    """Parts along an axis."""
     axis %= len(x.shape)
     return [_part(to, x, axis, sum(sizes[:place]), size) for place, size in enumerate(sizes)]
 
@@ -147,7 +141,6 @@ def _part(to: Lowering, x: Value, axis: int, first: int, size: int) -> Value:
 
 
 def _product(shape: Shape) -> Size:
-    """Of sizes, of which one may depend on the rows."""
     texts = [size for size in shape if isinstance(size, str)]
     if len(texts) > 1:
         raise NotHeld("a tensor depends on the rows in more than one dimension")
@@ -181,7 +174,6 @@ def unfolded(to: Lowering, node: Node, x: Value, axis: int, size: int, stride: i
 
 @of("cat")
 def joined(to: Lowering, node: Node, parts: list[Value], axis: int = 0) -> Value:
-    """Tensors side by side."""
     wanted = to.shape_of(node)
     return _joined(to, parts, axis % len(wanted), wanted)
 
@@ -195,13 +187,11 @@ def _joined(to: Lowering, parts: list[Value], axis: int, shape: Shape) -> Value:
 
 
 def _alone(shape: Shape) -> int:
-    """How many dimensions of size 1 come first."""
     return next((place for place, size in enumerate(shape) if size != 1), len(shape))
 
 
 @of("full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "new_zeros")
 def full(to: Lowering, node: Node, *arguments: Any) -> Value:
-    """A tensor of one number."""
     name: str = node.target._schema.name  # type: ignore[union-attr]
     number = arguments[1] if "full" in name else 1.0 if "ones" in name else 0.0
     return to.full(float(number), to.shape_of(node))
@@ -209,7 +199,6 @@ def full(to: Lowering, node: Node, *arguments: Any) -> Value:
 
 @of("constant_pad_nd")
 def padded(to: Lowering, node: Node, x: Value, sizes: list[int], number: float = 0.0) -> Value:
-    """Numbers around a tensor; torch begins with the last dimension."""
     pairs = [(sizes[i], sizes[i + 1]) for i in range(0, len(sizes), 2)][::-1]
     for axis, sides in enumerate(pairs, start=len(x.shape) - len(pairs)):
         before, after = (to.full(float(number), _resized(x.shape, axis, size)) for size in sides)
@@ -224,7 +213,6 @@ def _resized(shape: Shape, axis: int, size: int) -> Shape:
 
 @of("_to_copy", "to")
 def cast(to: Lowering, node: Node, x: Value, *_: Any) -> Value:
-    """Another type of number."""
     before, after = node.args[0].meta["val"].dtype, node.meta["val"].dtype  # type: ignore[union-attr]
     if before == after or x.fill is not None:
         return x
@@ -245,7 +233,6 @@ BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "pow": "pow", 
 
 @of(*UNARY)
 def unary(to: Lowering, node: Node, x: Value) -> Value:
-    """Of every number by itself, so that shapes do not matter."""
     name = UNARY[node.target._schema.name.removeprefix("aten::")]  # type: ignore[union-attr]
     made = x.made if x.fill is None else x.shape
     return to.step(name, (to.need(x, made),), made).seen(x.shape)
@@ -253,7 +240,6 @@ def unary(to: Lowering, node: Node, x: Value) -> Value:
 
 @of("elu", "leaky_relu")
 def bent(to: Lowering, node: Node, x: Value, slope: float | None = None) -> Value:
-    """Activations with a slope."""
     name = node.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]
     number = {"elu": 1.0, "leaky_relu": 0.01}[name] if slope is None else float(slope)
     return to.step(name, (to.need(x, x.made),), x.made, alpha=number).seen(x.shape)
@@ -261,7 +247,6 @@ def bent(to: Lowering, node: Node, x: Value, slope: float | None = None) -> Valu
 
 @of(*BINARY)
 def binary(to: Lowering, node: Node, x: Any, y: Any) -> Value:
-    """Of two tensors, or of a tensor and a number."""
     if node.kwargs.get("alpha", 1) != 1:
         y = paired(to, "mul", y, float(node.kwargs["alpha"]))  # type: ignore[arg-type]
     return paired(to, BINARY[node.target._schema.name.removeprefix("aten::")], x, y)  # type: ignore[union-attr]
@@ -303,7 +288,6 @@ def _number(value: Any) -> float | None:
 
 @of("clamp", "hardtanh")
 def clamped(to: Lowering, node: Node, x: Value, low: float | None = None, high: float | None = None) -> Value:
-    """Not below `low`, not above `high`."""
     if node.target._schema.name.endswith("hardtanh"):  # type: ignore[union-attr]
         low, high = -1.0 if low is None else low, 1.0 if high is None else high
     for name, limit in (("max", low), ("min", high)):
@@ -313,7 +297,6 @@ def clamped(to: Lowering, node: Node, x: Value, low: float | None = None, high: 
 
 @of("_softmax")
 def softmax(to: Lowering, node: Node, x: Value, axis: int, _: bool) -> Value:
-    """Probabilities along an axis."""
     return to.step("softmax", (to.need(x),), x.shape, axes=[axis % len(x.shape)])
 
 
@@ -331,13 +314,11 @@ def product(to: Lowering, node: Node, x: Value, y: Value) -> Value:
 
 @of("addmm", "baddbmm")
 def added_product(to: Lowering, node: Node, bias: Value, x: Value, y: Value) -> Value:
-    """x·y + b."""
     return paired(to, "add", product(to, node, x, y), bias)
 
 
 @of("embedding")
 def embedded(to: Lowering, node: Node, vectors: Value, numbers: Value, *_: Any) -> Value:
-    """The vector of each number."""
     table, width = to.need(vectors), vectors.shape[-1]
     found = to.step("gather", (table, to.need(numbers, numbers.made)), (*numbers.made, width), size=vectors.shape[0])
     return found.seen(to.shape_of(node))
@@ -360,7 +341,6 @@ def convolution(
     _: list[int],
     groups: int,
 ) -> Value:
-    """Also of one dimension or three."""
     if transposed:
         raise NotHeld("the network has a transposed convolution, for which there is no translation")
     inputs = [to.need(x), to.need(kernel)]
@@ -381,7 +361,6 @@ def max_pool(
     dilation: list[int] | None = None,
     ceil: bool = False,
 ) -> list[Value]:
-    """The largest of each window."""
     about = _windows(x, size, stride, padding, dilation, ceil)
     return [to.step("max_pool", (to.need(x),), to.shape_of(node, 0), border="ignore", **about)]
 
@@ -398,7 +377,6 @@ def avg_pool(
     count_padding: bool = True,
     divisor: int | None = None,
 ) -> Value:
-    """The mean of each window; padding counts as zeros, or not at all."""
     if divisor is not None:
         raise NotHeld("the network has an average pooling with a divisor of its own")
     about = _windows(x, size, stride, padding, None, ceil)
@@ -463,7 +441,7 @@ def batch_norm(
     _: float,
     epsilon: float,
 ) -> list[Value]:
-    """By running statistics, which are weights too. Nothing is folded into the layer before."""
+    """Normalise by running statistics, which are weights too. Nothing is folded into the layer before."""
     channels: Shape = (1, *mean.shape)
     given = (mean, variance, offset or to.full(0.0, mean.shape), scale or to.full(1.0, mean.shape))
     names = [to.need(x), *(to.need(one, channels) for one in given)]
@@ -483,7 +461,6 @@ def group_norm(
     groups: int,
     epsilon: float,
 ) -> list[Value]:
-    """Mean 0 and variance 1 in each group of channels, then a scale and an offset for each channel."""
     values = _normal(to, x.seen((x.shape[0], groups, channels // groups * area)), [2], epsilon).seen(x.shape)
     shape = (1, channels, *[1] * (len(x.shape) - 2))
     return [_scaled(to, values, scale, offset, shape)]
@@ -493,7 +470,6 @@ def group_norm(
 def layer_norm(
     to: Lowering, node: Node, x: Value, shape: list[int], scale: Value | None, offset: Value | None, epsilon: float
 ) -> list[Value]:
-    """Mean 0 and variance 1 over the last dimensions."""
     rank, last = len(x.shape), len(shape)
     values = _normal(to, x, list(range(rank - last, rank)), epsilon)
     return [_scaled(to, values, scale, offset, (*[1] * (rank - last), *shape))]

@@ -75,26 +75,21 @@ class Bundle:
 
     @property
     def identity(self) -> tuple[Endpoint, int, int]:
-        """What no other bundle has."""
         return self.source, self.created, self.sequence
 
     @property
     def payload(self) -> bytes:
-        """The message."""
         return self.blocks[-1].data
 
     @property
     def age(self) -> int | None:
-        """Milliseconds since the source made it, if it tells."""
         return next((cbor.decode(block.data) for block in self.blocks if block.kind == AGE), None)
 
     @property
     def hops(self) -> tuple[int, int] | None:
-        """How many hops it may take, and has taken, if it tells."""
         return next((tuple(cbor.decode(block.data)) for block in self.blocks if block.kind == HOPS), None)
 
     def told(self, kind: int, value: Any) -> Bundle:
-        """The same bundle with a block of a kind that holds this."""
         data, numbers = cbor.encode(value), [block.number for block in self.blocks]
         changed = tuple(replace(block, data=data) if block.kind == kind else block for block in self.blocks)
         if all(block.kind != kind for block in self.blocks):
@@ -107,13 +102,11 @@ class Bundle:
 def bundle(
     source: Endpoint, destination: Endpoint, payload: bytes, created: int, sequence: int, lifetime: int, hops: int
 ) -> Bundle:
-    """A new bundle, with its age and its hops."""
     blocks = (Block(AGE, 2, cbor.encode(0)), Block(HOPS, 3, cbor.encode([hops, 0])), Block(PAYLOAD, 1, payload))
     return Bundle(source, destination, created, sequence, lifetime, blocks)
 
 
 def encode(whole: Bundle) -> bytes:
-    """The one encoding of a bundle."""
     ends = [_eid(end) for end in (whole.destination, whole.source, whole.report_to)]
     primary = [VERSION, whole.flags, whole.crc, *ends, [whole.created, whole.sequence], whole.lifetime]
     blocks = [[block.kind, block.number, block.flags, block.crc, block.data] for block in whole.blocks]

@@ -65,7 +65,6 @@ class Entity:
         self._indications: list[Indication] = []
 
     def put(self, to: int, source: Source, now: float, *, name: str = "message", priority: int = 0) -> Id:
-        """Begin to send a file."""
         if to == self.node:
             raise UserError(f"node {to} cannot send to itself")
         longest = min(LONGEST_NAME, (self.managed.largest_pdu - METADATA) // 2)
@@ -177,7 +176,7 @@ class Entity:
         return None
 
     def _in_order(self, peer: int) -> list[Sending | Receiving]:
-        """What is received first, for its PDUs are small; then what is sent, by priority and age."""
+        """Put what is received first, for its PDUs are small; then what is sent, by priority and age."""
         receiving = [one for one in self._receiving.values() if one.peer == peer]
         sending = [one for one in self._sending.values() if one.peer == peer]
         if len(sending) > 1:
@@ -185,14 +184,12 @@ class Entity:
         return [*receiving, *sending]
 
     def tick(self, now: float) -> None:
-        """Let timers that have run out act."""
         for transaction in self._all():
             if transaction.next_time() <= now:
                 transaction.tick(now)
                 self._collect(transaction)
 
     def next_time(self) -> float:
-        """When a timer runs out; infinite if none is running."""
         return min((one.next_time() for one in self._all()), default=inf)
 
     def _all(self) -> list[Sending | Receiving]:
@@ -211,11 +208,9 @@ class Entity:
                 (transaction.thaw if up else transaction.freeze)(now, link=True)
 
     def suspend(self, transaction: Id, now: float) -> None:
-        """Suspend one transaction here."""
         self._find(transaction).freeze(now, link=False)
 
     def resume(self, transaction: Id, now: float) -> None:
-        """Resume one transaction here."""
         self._find(transaction).thaw(now, link=False)
 
     def cancel(self, transaction: Id, now: float) -> None:
@@ -237,25 +232,20 @@ class Entity:
         return max(ready, default=-inf)
 
     def sending_to(self, peer: int) -> int:
-        """Files that are on their way to a peer."""
         return sum(one.peer == peer for one in self._sending.values())
 
     def reaches(self, peer: int) -> bool:
-        """Whether a peer can be reached now."""
         return peer not in self._down
 
     def heard(self, peer: int) -> float:
-        """When anything came from a peer last."""
         return self._heard.get(peer, -inf)
 
     def indications(self) -> list[Indication]:
-        """What has happened since the last time: files that arrived, ends and faults."""
         found, self._indications = self._indications, []
         return found
 
     @property
     def open(self) -> int:
-        """Transactions that have not ended here."""
         return len(self._sending) + len(self._receiving)
 
 

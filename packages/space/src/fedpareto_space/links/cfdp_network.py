@@ -23,7 +23,6 @@ MARGIN = 0.1
 
 
 def channel_of(channels: Channels, source: int, destination: int) -> Channel:
-    """The channel from one node to another."""
     return channels if isinstance(channels, Channel) else channels.get((source, destination), Channel())
 
 
@@ -57,7 +56,6 @@ class CfdpNetwork(SimulatedNetwork):
         self._wakes: dict[int, float] = {}
 
     def station(self, node: int) -> Station:
-        """The stack of a node."""
         if node not in self._stations:
             here = self.transport(node)
             self._stations[node] = Station(node, self.managed, here.outbox, here.traffic)
@@ -110,7 +108,6 @@ class CfdpNetwork(SimulatedNetwork):
             self.transport(node).arrived(delivery)
 
     def _wake(self, node: int) -> None:
-        """See to it that timers act when they run out."""
         at = self.station(node).next_time()
         if at < self._wakes.get(node, inf):
             self._wakes[node] = at
@@ -126,7 +123,6 @@ class CfdpNetwork(SimulatedNetwork):
         self._wake(node)
 
     def drowned(self, node: int, peer: int) -> int:
-        """Bytes that a node sent to a peer into an outage."""
         return self._way(node, peer).line.drowned
 
     @property
@@ -142,6 +138,5 @@ class _Way:
         self.line, self.busy, self.cuts = line, False, 0
 
     def cut(self) -> None:
-        """Whatever is being sent is lost."""
         self.busy = False
         self.cuts += 1

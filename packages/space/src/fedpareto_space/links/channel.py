@@ -42,7 +42,6 @@ class Channel(Bounded):
             raise UserError("outages are pairs of seconds: (from, to)")
 
     def seconds(self, size: int) -> float:
-        """How long it takes to send so many bytes."""
         return 8 * size / self.rate
 
     def survives(self, size: int) -> float:
@@ -51,7 +50,6 @@ class Channel(Bounded):
 
     @property
     def slowest(self) -> float:
-        """Seconds that a frame is on its way at most."""
         return self.delay + (self.late if self.reordering else 0.0)
 
 
@@ -65,7 +63,7 @@ class Line:
         self._random = np.random.default_rng([seed, source, destination])
 
     def carry(self, frame: bytes, sent: float) -> list[tuple[float, bytes]]:
-        """When a frame that was sent arrives, and as what; not at all, once or twice."""
+        """Return the arrivals of a frame and their bytes: none, one or two."""
         channel = self.channel
         if any(start <= sent < end for start, end in channel.outages):
             self.drowned += len(frame)

@@ -31,19 +31,18 @@ SMALL = 64
 
 @dataclass(frozen=True)
 class Cost:
-    """What a message takes on average."""
+    """Bytes, frames and rounds of a message on average."""
 
     bytes: float
     """Bytes that the source sends, frames and all."""
     first: int
-    """Those of them that are sent for the first time."""
+    """Bytes that are sent for the first time."""
     frames: float
     rounds: float
-    """How often it is asked for what is missing."""
+    """Number of times that missing segments are asked for."""
 
 
 def cost(size: int, channel: Channel, segment: int) -> Cost:
-    """What a message of so many bytes takes over a channel."""
     segments = ceil(size / segment)
     first = size + segments * SEGMENT_HEADERS + FIRST + LAST
     survives = channel.survives(min(size, segment) + SEGMENT_HEADERS)
@@ -116,7 +115,6 @@ class FluidNetwork(SimulatedNetwork):
             self.at(self.now + seconds, partial(self.work, node, peer))
 
     def _flow(self, node: int, peer: int) -> None:
-        """Bring a direction up to now, and deliver what is through."""
         way, here, there = self._way(node, peer), self.transport(node), self.transport(peer)
         seconds, way.since = self.now - way.since if way.open else 0.0, self.now
         sent, arrived = way.flow(seconds)
@@ -144,7 +142,6 @@ class _Flow:
 
     @staticmethod
     def of(parcel: Parcel, channel: Channel, back: Channel, managed: Managed) -> _Flow:
-        """What a message takes over a channel, and over the one back for what is asked."""
         found = cost(len(parcel.data), channel, managed.segment)
         return _Flow(parcel, found, *seconds(found, channel, back, managed))
 
@@ -166,11 +163,9 @@ class _Way:
         return max((flow.parcel.priority for flow in self.sending), default=-inf)
 
     def in_outage(self, now: float) -> bool:
-        """Whether nothing gets through, without anybody being told."""
         return any(start <= now < end for start, end in self.channel.outages)
 
     def expire(self, now: float) -> int:
-        """Drop what is too old; how many that were."""
         before = len(self.sending) + len(self.asking)
         self.sending = [flow for flow in self.sending if flow.parcel.expires > now]
         self.asking = [flow for flow in self.asking if flow.parcel.expires > now]
@@ -194,6 +189,5 @@ class _Way:
         return sent, arrived
 
     def seconds(self) -> float:
-        """After how many seconds something is through."""
         first = [flow.sending for flow in self.sending[:1]]
         return max(min([*first, *(flow.asking for flow in self.asking)], default=inf), 0.0)

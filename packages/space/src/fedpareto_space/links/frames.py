@@ -38,7 +38,7 @@ UNSEGMENTED = int(SequenceFlags.UNSEGMENTED) << 14
 
 @lru_cache(maxsize=1024)
 def _constants(craft: int) -> tuple[bytes, int, int, bytes]:
-    """What is the same in all frames of a spacecraft: its place, flags, construction rule and packet identity."""
+    """Return the fields that all frames of a spacecraft share: place, flags, construction rule and packet identity."""
     packet = SpacePacketHeader(PacketType.TM, APID, 0, 0, seq_flags=SequenceFlags.UNSEGMENTED).pack() + b"\0"
     field = uslp.TransferFrameDataField(
         uslp.TfdzConstructionRules.VpNoSegmentation,
@@ -69,7 +69,6 @@ class Framer:
         self._constants, self._count = _constants(node % CRAFTS), 0
 
     def frame(self, pdu: bytes) -> bytes:
-        """A PDU in a space packet in a frame."""
         place, flags, rule, identity = self._constants
         count, self._count = self._count, (self._count + 1) % COUNTS
         length = len(pdu) + OVERHEAD

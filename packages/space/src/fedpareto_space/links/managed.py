@@ -12,7 +12,7 @@ from fedpareto_space.links.stores import CHECKSUMS
 
 
 class Handler(Enum):
-    """What a fault leads to (4.8)."""
+    """Ways to handle a fault (4.8)."""
 
     CANCEL = "cancel"
     SUSPEND = "suspend"
@@ -33,27 +33,27 @@ class Managed(Bounded):
     largest_pdu: int = 1100
     """Bytes of the longest PDU; what a NAK cannot hold goes into further ones."""
     crc: bool = False
-    """Whether PDUs have a checksum of their own; frames have one already."""
+    """PDUs have a checksum of their own; frames have one already."""
     checksum: str = "crc-32"
     """Checksum of whole files: crc-32, crc-32c, modular or null."""
     ack_timeout: Positive = 10.0
     """Seconds until an EOF or a Finished that nobody acknowledged is sent again."""
     ack_limit: Whole = 60
-    """How often; at 50 % loss both ways one in thirty million acknowledgements needs more."""
+    """Number of repetitions; at 50 % loss both ways one in thirty million acknowledgements needs more."""
     nak_timeout: Positive = 10.0
     """Seconds without new data until what is missing is asked for again."""
     nak_limit: Whole = 60
-    """How often in vain, while nothing at all is heard of the sender."""
+    """Requests in vain, while nothing at all is heard of the sender."""
     nak_delay: NotNegative = 0.0
     """Seconds after the EOF until the first NAK: how late data may be that overtook each other."""
     immediate_nak: bool = False
-    """Whether a gap is asked for at once, not only after the EOF."""
+    """A gap is asked for at once, not only after the EOF."""
     inactivity: Positive = 86400.0
     """Seconds of contact without any PDU of a transaction until it is given up."""
     unnamed: Positive = 3600.0
-    """The same for one whose metadata have not come: anybody can begin such by a PDU."""
+    """Inactivity of a transaction whose metadata have not come, in seconds: anybody can begin such by a PDU."""
     checksum_retries: Whole = 2
-    """How often a file with a wrong checksum is asked for anew as a whole."""
+    """Number of times that a file with a wrong checksum is asked for anew as a whole."""
     largest_file: Count = 2**28
     """Bytes of the largest file that is accepted; messages are put together in memory."""
     most_transactions: Count = 256
@@ -63,7 +63,7 @@ class Managed(Bounded):
     remembered: Whole = 4096
     """Ended transactions of which late PDUs are known as such."""
     handlers: tuple[tuple[Condition, Handler], ...] = ()
-    """What faults lead to: pairs of a condition and a handler; all others cancel the transaction."""
+    """Pairs of a condition and its handler; all other faults cancel the transaction."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,5 +79,4 @@ class Managed(Bounded):
                 raise UserError(f"{condition.name} is no fault; handlers are for {', '.join(c.name for c in HANDLED)}")
 
     def handler(self, condition: Condition) -> Handler:
-        """What a fault leads to."""
         return dict(self.handlers).get(condition, Handler.CANCEL)

@@ -44,7 +44,7 @@ class Directive(IntEnum):
 
 
 class FileStatus(IntEnum):
-    """What became of the file (5.2.3)."""
+    """Fate of the file (5.2.3)."""
 
     DISCARDED = 0
     REJECTED = 1
@@ -53,7 +53,7 @@ class FileStatus(IntEnum):
 
 
 class TransactionStatus(IntEnum):
-    """What the acknowledging entity knows of the transaction (5.2.4)."""
+    """Status of the transaction at the acknowledging entity (5.2.4)."""
 
     UNDEFINED = 0
     ACTIVE = 1
@@ -74,7 +74,7 @@ FAULT_LOCATION = 6
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What all PDUs of a transaction share."""
+    """Header that all PDUs of a transaction share."""
 
     source: int
     number: int
@@ -85,22 +85,19 @@ class Header:
     """Bytes of the transaction's number."""
     crc: bool = False
     large: bool = False
-    """Whether sizes and offsets have 8 bytes."""
+    """Sizes and offsets have 8 bytes."""
     acknowledged: bool = True
 
     @property
     def size(self) -> int:
-        """Bytes of the header."""
         return 4 + 2 * self.width + self.number_width
 
     @property
     def transaction(self) -> tuple[int, int]:
-        """The transaction: who began it, and its number there."""
         return self.source, self.number
 
     @property
     def offset_size(self) -> int:
-        """Bytes of sizes and offsets."""
         return 8 if self.large else 4
 
 
@@ -154,7 +151,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Nak:
-    """What is missing of the bytes from `start` to `end`; (0, 0) is the metadata."""
+    """Missing bytes between `start` and `end`; (0, 0) is the metadata."""
 
     start: int
     end: int
@@ -170,7 +167,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """How far the destination is."""
+    """Progress of the destination."""
 
     progress: int
 
@@ -179,7 +176,6 @@ Pdu = Metadata | FileData | Eof | Finished | Ack | Nak | Prompt | KeepAlive
 
 
 def encode(header: Header, pdu: Pdu) -> bytes:
-    """The bytes of a PDU."""
     body = _body(header, pdu)
     data = isinstance(pdu, FileData)
     back = isinstance(pdu, Finished | Nak | KeepAlive) or (isinstance(pdu, Ack) and pdu.of == Directive.EOF)
@@ -241,7 +237,6 @@ def _fault_location(header: Header, node: int | None) -> bytes:
 
 
 def requests_that_fit(header: Header, largest: int) -> int:
-    """How many requests a NAK of at most `largest` bytes can hold."""
     room = largest - header.size - 1 - 2 * header.offset_size - (CRC_SIZE if header.crc else 0)
     return max(1, room // (2 * header.offset_size))
 
@@ -311,22 +306,18 @@ class _Fields:
         self._body, self._at, self._offset_size = body, 0, offset_size
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
         if self._at + size > len(self._body):
             raise Refused("PDU", "a directive shorter than its fields")
         self._at += size
         return self._body[self._at - size : self._at]
 
     def number(self, size: int = 1) -> int:
-        """The next bytes as a number."""
         return int.from_bytes(self.take(size), "big")
 
     def offset(self) -> int:
-        """A size or an offset."""
         return self.number(self._offset_size)
 
     def text(self) -> str:
-        """A name with its length before it."""
         try:
             return self.take(self.number()).decode("utf-8")
         except UnicodeDecodeError:
@@ -334,7 +325,6 @@ class _Fields:
 
     @property
     def left(self) -> int:
-        """Bytes that are still there."""
         return len(self._body) - self._at
 
     def options(self) -> dict[int, bytes]:
@@ -346,7 +336,6 @@ class _Fields:
         return found
 
     def end(self) -> None:
-        """Nothing may follow."""
         if self.left:
             raise Refused("PDU", "a directive longer than its fields")
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 
 
 class Ranges:
-    """Which bytes of a file are there, or are asked for."""
+    """Bytes of a file that are there, or are asked for."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -16,16 +16,13 @@ class Ranges:
         return bool(self._starts)
 
     def __len__(self) -> int:
-        """Bytes in all ranges together."""
         return sum(self._ends) - sum(self._starts)
 
     @property
     def end(self) -> int:
-        """Where the last range ends; 0 if there is none."""
         return self._ends[-1] if self._ends else 0
 
     def add(self, start: int, end: int) -> None:
-        """Add a range."""
         if start >= end:
             return
         first = bisect_left(self._ends, start)
@@ -36,7 +33,6 @@ class Ranges:
         self._ends[first:last] = [end]
 
     def missing(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of a range that are not in the set."""
         found = []
         place = bisect_right(self._ends, start)
         while start < end:
@@ -60,6 +56,5 @@ class Ranges:
         return start, end
 
     def clear(self) -> None:
-        """Remove all."""
         self._starts.clear()
         self._ends.clear()

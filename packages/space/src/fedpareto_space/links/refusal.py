@@ -1,4 +1,4 @@
-"""What is refused that comes over a link: named, so that it can be counted, and never another exception."""
+"""Refusals of what comes over a link: named, so that they can be counted, and never another exception."""
 
 from __future__ import annotations
 

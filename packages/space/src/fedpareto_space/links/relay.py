@@ -51,12 +51,11 @@ class BundleTransport:
 
     @property
     def node(self) -> int:
-        """The ipn node number."""
         return self._hop.node
 
     @property
     def traffic(self) -> Traffic:
-        """Of all hops from and to this node; a bundle that is passed on counts on both."""
+        """Traffic of all hops from and to this node; a bundle that is passed on counts on both."""
         return self._hop.traffic
 
     def send(
@@ -122,7 +121,6 @@ class BundleTransport:
         self._hop.contact(peer, up, now)
 
     def next(self) -> float | None:
-        """When something may happen next."""
         return self._inbox[0].at if self._inbox else self._hop.next()
 
 
@@ -141,13 +139,11 @@ class BundleNetwork:
             self.transport(node)
 
     def transport(self, node: int) -> BundleTransport:
-        """The transport of a node; always the same one."""
         if node not in self._nodes:
             self._nodes[node] = _Node(self, self._hops.transport(node), self._routes)
         return self._nodes[node]
 
     def advance(self, until: float) -> float:
-        """Let time pass to the next delivery, but not beyond `until`; give the time that it is then."""
         while True:
             at = self._hops.advance(until)
             self._pump(at)
@@ -156,7 +152,6 @@ class BundleNetwork:
                 return at
 
     def pass_time(self, now: float) -> None:
-        """Let time pass to `now`, whatever is delivered on the way."""
         while (at := self._next()) <= now:
             self._pump(at)
         self._pump(now)
@@ -166,7 +161,6 @@ class BundleNetwork:
             self._news |= node.pump(now)
 
     def _next(self) -> float:
-        """When a hop has something to do next."""
         return min((at for node in self._nodes.values() if (at := node.hop_next()) is not None), default=inf)
 
 
@@ -178,7 +172,6 @@ class _Node(BundleTransport):
         self._network = network
 
     def hop_next(self) -> float | None:
-        """When the hop has something to do next."""
         return self._hop.next()
 
     def poll(self, now: float) -> list[Delivery]:

@@ -68,7 +68,6 @@ class Station:
         return self._told(now)
 
     def next_time(self) -> float:
-        """When a timer runs out."""
         return min(self.entity.next_time(), self.outbox.next_expiry(), *self._expiries.values(), inf)
 
     def _told(self, now: float) -> list[Delivery]:

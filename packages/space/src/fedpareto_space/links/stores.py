@@ -1,4 +1,6 @@
-"""Where files that are sent are read, and received ones written: by offset, so that they may be larger than memory."""
+"""Stores from which files are sent, and into which they are received: by offset, so that they may be larger than
+memory.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class Source(Protocol):
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size in bytes."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Some of them; an `OSError` if that cannot be done."""
@@ -55,11 +57,9 @@ class BytesSource:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
         return len(self._data)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Some of them."""
         return self._data[offset : offset + length]
 
 
@@ -71,26 +71,21 @@ class BytesSink:
         self._whole: bytes | None = None
 
     def write(self, offset: int, data: bytes) -> None:
-        """Keep some bytes."""
         self._pieces[offset], self._whole = data, None
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of the complete message."""
         return self.data[offset : offset + length]
 
     def restart(self) -> None:
-        """Forget all bytes."""
         self._pieces.clear()
         self._whole = None
 
     def close(self, complete: bool) -> None:
-        """Discard what is not complete."""
         if not complete:
             self.restart()
 
     @property
     def data(self) -> bytes:
-        """The complete message."""
         if self._whole is None:
             self._whole = b"".join(self._pieces[offset] for offset in sorted(self._pieces))
         return self._whole
@@ -105,16 +100,13 @@ class FileSource:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
         return os.fstat(self._file.fileno()).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Some of them."""
         self._file.seek(offset)
         return self._file.read(length)
 
     def close(self) -> None:
-        """Let go of the file."""
         self._file.close()
 
 
@@ -126,17 +118,14 @@ class FileSink:
         self._file = self._part.open("w+b")
 
     def write(self, offset: int, data: bytes) -> None:
-        """Keep some bytes."""
         self._file.seek(offset)
         self._file.write(data)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes that have been written."""
         self._file.seek(offset)
         return self._file.read(length)
 
     def restart(self) -> None:
-        """Forget all bytes."""
         self._file.truncate(0)
 
     def close(self, complete: bool) -> None:
@@ -157,7 +146,6 @@ class Checksum:
         self._kind, self._value, self._left = kind, 0, b""
 
     def update(self, data: bytes) -> None:
-        """Take the next bytes."""
         if self._kind == CHECKSUMS["crc-32"]:
             self._value = zlib.crc32(data, self._value)
         elif self._kind == CHECKSUMS["crc-32c"]:
@@ -170,13 +158,11 @@ class Checksum:
 
     @property
     def value(self) -> int:
-        """The checksum of what was taken so far."""
         rest = int.from_bytes(self._left.ljust(4, b"\0"), "big") if self._left else 0
         return (self._value + rest) % 2**32
 
 
 def checksum_of(kind: int, file: Source | Sink, size: int) -> int:
-    """The checksum of a whole file, which is read piece by piece."""
     found = Checksum(kind)
     for chunk in _chunks(file, size):
         found.update(chunk)

@@ -44,7 +44,7 @@ class Delivered:
     name: str
     """The destination's name of the file."""
     sink: Sink
-    """Where the file is."""
+    """Sink with the file."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Ended:
     sending: bool
     condition: Condition
     complete: bool
-    """Whether the destination has the whole file."""
+    """The destination has the whole file."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ class Outgoing:
     header: Header
     pdu: Pdu
     again: bool = False
-    """Whether it was sent before."""
+    """The PDU was sent before."""
 
 
 class Peers(Protocol):
-    """What a transaction can learn of the other end."""
+    """Knowledge of the other end of a transaction."""
 
     def heard(self, peer: int) -> float:
-        """When anything came from it last."""
+        """Return the time at which anything came from a peer last."""
 
 
 class Timer:
@@ -112,11 +112,10 @@ class Timer:
 
     @property
     def running(self) -> bool:
-        """Whether it waits."""
         return (self.deadline if self._left is None else self._left) < inf
 
     def passed(self, now: float) -> bool:
-        """Whether the deadline has come; if so, it waits no longer and counts one more."""
+        """Test whether the deadline has come; if so, stop waiting and count one more."""
         if now < self.deadline:
             return False
         self.deadline = inf
@@ -150,16 +149,13 @@ class Transaction(ABC):
 
     @property
     def timers(self) -> tuple[Timer, ...]:
-        """All timers of this end."""
         return self.acks, self.inactivity
 
     @property
     def frozen(self) -> bool:
-        """Whether time does not count and nothing may be sent."""
         return self.link_down or self.suspended
 
     def next_time(self) -> float:
-        """When a timer runs out."""
         return inf if self.frozen else min(timer.deadline for timer in self.timers)
 
     def freeze(self, now: float, *, link: bool) -> None:
@@ -194,12 +190,10 @@ class Transaction(ABC):
         return False
 
     def tick(self, now: float) -> None:
-        """Act on timers that have run out."""
         if not self.frozen and not self.over:
             self.timed_out(now)
 
     def pull(self, now: float) -> Outgoing | None:
-        """The next PDU that may be sent, if there is one."""
         return None if self.frozen or self.over else self.next_pdu(now)
 
     @abstractmethod
@@ -212,15 +206,15 @@ class Transaction(ABC):
 
     @abstractmethod
     def resumed(self, now: float) -> None:
-        """What to do first when the other end can be reached again."""
+        """Do what comes first when the other end can be reached again."""
 
     @abstractmethod
     def timed_out(self, now: float) -> None:
-        """What to do about timers that have run out."""
+        """Act on timers that have run out."""
 
     @abstractmethod
     def next_pdu(self, now: float) -> Outgoing | None:
-        """What to send next."""
+        """Return the next PDU to send."""
 
     @abstractmethod
     def receive(self, pdu: Pdu, now: float) -> None:
@@ -251,12 +245,10 @@ class Sending(Transaction):
 
     @property
     def begun(self) -> bool:
-        """Whether anything has been sent."""
         return self._metadata_sent
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to send."""
         data = self.condition is Condition.NO_ERROR and (self._asked or self._position < self._size)
         return not self.frozen and bool(self._metadata_due or data or self._eof_due or not self._eof_sent)
 
@@ -357,7 +349,7 @@ class Sending(Transaction):
             self._eof_due = True
 
     def resumed(self, now: float) -> None:
-        """What was in flight when the contact ended may be lost: the EOF goes first thing."""
+        """Send the EOF first thing: what was in flight when the contact ended may be lost."""
         self._repeated.clear()
         self._eof_due = self._eof_sent and not self._eof_acknowledged
         if self._eof_due:
@@ -408,12 +400,10 @@ class Receiving(Transaction):
 
     @property
     def timers(self) -> tuple[Timer, ...]:
-        """All timers of this end."""
         return self.acks, self.inactivity, self.naks
 
     @property
     def named(self) -> bool:
-        """Whether its metadata have come."""
         return self._metadata is not None
 
     @property
@@ -422,7 +412,6 @@ class Receiving(Transaction):
         return self._metadata.destination_name if self._metadata else ""
 
     def receive(self, pdu: Pdu, now: float) -> None:
-        """Take a PDU of the source."""
         is_named = self.named or isinstance(pdu, Metadata)
         self.inactivity.start(now, None if is_named else min(self.managed.unnamed, self.managed.inactivity))
         match pdu:
@@ -491,7 +480,7 @@ class Receiving(Transaction):
             self._progress(now, delay=self.managed.nak_delay)
 
     def _missing(self) -> list[tuple[int, int]]:
-        """What to ask for; (0, 0) is the metadata."""
+        """Return the ranges to ask for; (0, 0) is the metadata."""
         end = self._received.end if self._eof is None else self._eof.size
         metadata = [] if self._metadata else [(0, 0)]
         return metadata + self._received.missing(0, end)
@@ -599,7 +588,7 @@ class Receiving(Transaction):
             self._close()
 
     def resumed(self, now: float) -> None:
-        """What was in flight when the contact ended may be lost: a NAK or the Finished goes first thing."""
+        """Send a NAK or the Finished first thing: what was in flight when the contact ended may be lost."""
         if self._finished is not None:
             self._finished_due = True
             self.acks.stop()
@@ -613,7 +602,7 @@ class Receiving(Transaction):
             self._finish(Finished(condition, False, FileStatus.DISCARDED, self.header.destination))
 
     def give_up(self, now: float) -> Outgoing:
-        """Its place is needed: the end here, and what tells the source so, once."""
+        """End the transaction, whose place is needed; return the PDU that tells the source so, once."""
         self.cancel(Condition.CANCEL_REQUEST_RECEIVED, now)
         assert self._finished is not None
         self._close()

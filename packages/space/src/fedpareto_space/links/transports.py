@@ -1,4 +1,4 @@
-"""What carries messages between nodes: one small interface, and a network in memory.
+"""Transports of messages between nodes: one small interface, and a network in memory.
 
 Nodes have ipn node numbers. Times are seconds that are passed in; nothing here looks at a clock.
 """
@@ -28,12 +28,12 @@ class Delivery:
     source: int
     data: bytes
     at: float
-    """When its last byte arrived."""
+    """Time at which its last byte arrived."""
 
 
 @dataclass
 class Traffic:
-    """What one node has sent and received so far."""
+    """Counts of what one node has sent and received so far."""
 
     messages_sent: int = 0
     messages_received: int = 0
@@ -55,13 +55,12 @@ class Traffic:
         self.bytes_repeated += size if again else 0
 
     def receives(self, size: int) -> None:
-        """Count a packet that came in undamaged."""
         self.packets_received += 1
         self.bytes_received += size
 
 
 class Transport(Protocol):
-    """What one node sends and receives messages by."""
+    """Interface by which one node sends and receives messages."""
 
     @property
     def node(self) -> int:
@@ -87,7 +86,7 @@ class Transport(Protocol):
         """From now on `peer` can, or cannot, be reached."""
 
     def next(self) -> float | None:
-        """When something may happen next; none if nothing will before somebody sends."""
+        """Return the time at which something may happen next; None if nothing will before somebody sends."""
 
 
 class Network(Protocol):
@@ -113,7 +112,7 @@ class Parcel:
 
 
 class Outbox:
-    """What waits to be sent to each peer: by priority, then by age; the newest wins among those with one key."""
+    """Messages that wait for each peer: by priority, then by age; the newest wins among those with one key."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, list[Parcel]] = defaultdict(list)
@@ -132,7 +131,6 @@ class Outbox:
         return replaced
 
     def expire(self, now: float) -> int:
-        """Drop what is too old; how many that were."""
         dropped = 0
         for peer, waiting in self._waiting.items():
             kept = [one for one in waiting if one.expires > now]
@@ -146,7 +144,6 @@ class Outbox:
         return waiting.pop(0) if waiting and waiting[0].priority > above else None
 
     def next_expiry(self) -> float:
-        """When the first of them is too old."""
         return min((one.expires for waiting in self._waiting.values() for one in waiting), default=inf)
 
 
@@ -160,7 +157,6 @@ class SimulatedTransport:
     def send(
         self, to: int, data: bytes, now: float, *, priority: int = 0, lifetime: float = inf, replaces: str = ""
     ) -> int:
-        """Take a message; see `Transport`."""
         if to == self.node:
             raise UserError(f"node {to} cannot send to itself")
         self._network.pass_time(now)
@@ -170,22 +166,18 @@ class SimulatedTransport:
         return parcel.number
 
     def poll(self, now: float) -> list[Delivery]:
-        """Let time pass to `now`, and hand out what has arrived."""
         self._network.pass_time(now)
         arrived, self._inbox = self._inbox, []
         return arrived
 
     def contact(self, peer: int, up: bool, now: float) -> None:
-        """From now on `peer` can, or cannot, be reached."""
         self._network.pass_time(now)
         self._network.connect(self.node, peer, up)
 
     def next(self) -> float | None:
-        """When something may happen next."""
         return self._inbox[0].at if self._inbox else self._network.next_event()
 
     def arrived(self, delivery: Delivery) -> None:
-        """Put a message where `poll` finds it."""
         self._inbox.append(delivery)
         self._network.news = True
 
@@ -199,7 +191,7 @@ class SimulatedNetwork(ABC):
     def __init__(self, contacts: Sequence[Contact] | None = None) -> None:
         self.now = -inf
         self.news = False
-        """Whether a message has arrived since time was last let pass."""
+        """A message has arrived since time was last let pass."""
         self._nodes: dict[int, SimulatedTransport] = {}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -212,26 +204,21 @@ class SimulatedNetwork(ABC):
                 self.at(end, partial(self.connect, one, other, False))
 
     def transport(self, node: int) -> SimulatedTransport:
-        """The transport of a node; always the same one."""
         if node not in self._nodes:
             self._nodes[node] = SimulatedTransport(self, node)
         return self._nodes[node]
 
     def number(self) -> int:
-        """A number that nothing else has."""
         self._count += 1
         return self._count
 
     def at(self, time: float, what: Callable[[], None]) -> None:
-        """Do something at a time."""
         heapq.heappush(self._events, (time, self.number(), what))
 
     def next_event(self) -> float | None:
-        """When something happens next."""
         return max(self._events[0][0], self.now) if self._events else None
 
     def advance(self, until: float) -> float:
-        """Let time pass to the next delivery, but not beyond `until`; give the time that it is then."""
         while self._events and self._events[0][0] <= until and not self.news:
             self._step()
         if not self.news:
@@ -240,7 +227,6 @@ class SimulatedNetwork(ABC):
         return self.now
 
     def pass_time(self, now: float) -> None:
-        """Let time pass to `now`, whatever is delivered on the way."""
         while self._events and self._events[0][0] <= now:
             self._step()
         self.now = max(self.now, now)
@@ -251,17 +237,14 @@ class SimulatedNetwork(ABC):
         what()
 
     def connected(self, one: int, other: int) -> bool:
-        """Whether two nodes hear each other now."""
         return self._links.get((min(one, other), max(one, other)), self._always)
 
     def contact_end(self, one: int, other: int) -> float:
-        """When the contact that two nodes have now will end, as far as is known."""
         times = self._plan.get((min(one, other), max(one, other)), [])
         place = bisect_right(times, (self.now, inf)) - 1
         return times[place][1] if place >= 0 and times[place][1] > self.now else inf
 
     def connect(self, one: int, other: int, up: bool) -> None:
-        """From now on two nodes hear each other, or do not."""
         if self.connected(one, other) == up:
             return
         self._links[min(one, other), max(one, other)] = up
@@ -272,7 +255,7 @@ class SimulatedNetwork(ABC):
             self.work(here, there)
 
     def contact_changed(self, node: int, peer: int, up: bool) -> None:  # noqa: B027 (most have nothing else to do)
-        """What a contact's begin or end means to a node, beside sending what waits."""
+        """React to a contact's begin or end, beside sending what waits."""
 
     @abstractmethod
     def work(self, node: int, peer: int) -> None:
@@ -280,7 +263,6 @@ class SimulatedNetwork(ABC):
 
 
 def _merged(contacts: Sequence[Contact]) -> dict[tuple[int, int], list[tuple[float, float]]]:
-    """When each pair of nodes is in contact, in order, without overlaps."""
     plan: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for start, end, one, other in sorted(contacts):
         if not start < end or one == other:
@@ -301,7 +283,6 @@ class MemoryNetwork(SimulatedNetwork):
         self.delay = delay
 
     def work(self, node: int, peer: int) -> None:
-        """Send all that waits for a peer."""
         here, there = self.transport(node), self.transport(peer)
         here.traffic.messages_dropped += here.outbox.expire(self.now)
         while self.connected(node, peer) and (parcel := here.outbox.take(peer)) is not None:

@@ -63,18 +63,15 @@ class UdpTransport:
 
     @property
     def address(self) -> Address:
-        """Where this node hears."""
         host, port = self._socket.getsockname()
         return host, port
 
     def meet(self, peer: int, address: Address) -> None:
-        """From now on a peer is found at this address."""
         self._addresses[peer] = address
 
     def send(
         self, to: int, data: bytes, now: float, *, priority: int = 0, lifetime: float = inf, replaces: str = ""
     ) -> int:
-        """Take a message; see `Transport`."""
         if to not in self._addresses:
             raise UserError(f"node {to} has no address; known: {', '.join(map(str, sorted(self._addresses)))}")
         self._count += 1
@@ -137,13 +134,11 @@ class UdpTransport:
             return  # a full buffer or a network that is away: a lost frame like any other
 
     def contact(self, peer: int, up: bool, now: float) -> None:
-        """From now on `peer` can, or cannot, be reached."""
         self._now = max(self._now, now)
         self._station.entity.link(peer, up, self._now)
         self._more = self._more or up
 
     def next(self) -> float | None:
-        """When to poll again, unless something comes before; see `wait`."""
         if self._more:
             return self._now
         busy = [at for at in self._free.values() if at > self._now]
@@ -156,11 +151,9 @@ class UdpTransport:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way and nothing waits to be sent."""
         return not self._station.entity.open and not self._on_the_way and not self._outbox
 
     def close(self) -> None:
-        """Let go of the socket."""
         self._socket.close()
 
     def __enter__(self) -> UdpTransport:

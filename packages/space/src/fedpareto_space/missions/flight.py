@@ -27,15 +27,15 @@ class MissionFlight(Flight):
 
     fleet: Satellites
     log: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    """What happened since somebody took it: trips of tasks, and what went wrong."""
+    """Log since somebody took it: trips of tasks, and faults."""
     received: np.ndarray = field(init=False)
-    """When each satellite had its task …"""
+    """Time at which each satellite had its task …"""
     home: np.ndarray = field(init=False)
     """… when its reply is home, whoever still waits for it; as long as nobody knows, when it is ready …"""
     air: np.ndarray = field(init=False)
     """… and how many bytes were on the air for the task."""
     given_up: np.ndarray = field(init=False)
-    """When the server last gave up on each satellite; never is minus infinity."""
+    """Time at which the server last gave up on each satellite; never is minus infinity."""
     ARRAYS: ClassVar[tuple[str, ...]] = (*Flight.ARRAYS, "received", "home", "air", "given_up", "book")
 
     def __post_init__(self) -> None:
@@ -46,12 +46,10 @@ class MissionFlight(Flight):
 
     @property
     def patience(self) -> float:
-        """Seconds after which the server gives up on a reply."""
         return self.fleet.sky.options.timeout * HOUR
 
     @property
     def book(self) -> np.ndarray:
-        """What each satellite was last at, and its battery then; see Power."""
         return self.fleet.power.book
 
     @book.setter
@@ -60,15 +58,12 @@ class MissionFlight(Flight):
 
     @property
     def is_clockwork(self) -> bool:
-        """See Flight: batteries and mishaps decide, too."""
         return False
 
     def about(self) -> dict[str, Any]:
-        """See Flight: what mission.json holds, of contacts those that are left when something fails."""
         return self.fleet.sky.about(Left(self.fleet.sky).contacts)
 
     def happened(self) -> list[dict[str, Any]]:
-        """Hands the log over."""
         found, self.log = self.log, []
         return found
 
@@ -84,7 +79,6 @@ class MissionFlight(Flight):
         self.home[rows] = self.ready[rows]
 
     def _earliest(self, rows: np.ndarray) -> np.ndarray:
-        """See Flight; the server may give up before that."""
         found: np.ndarray = np.minimum(super()._earliest(rows), self.left[rows] + self.patience)
         return found
 
@@ -105,23 +99,20 @@ class MissionFlight(Flight):
         return back
 
     def _flips(self, rows: np.ndarray) -> list[tuple[Mishap, int]]:
-        """Bits that flip on board of these satellites."""
         return [(one, row) for one, row in self._all_flips if row in rows]
 
     @cached_property
     def _all_flips(self) -> list[tuple[Mishap, int]]:
-        """In order of time; of a satellite that was lost before nobody hears."""
         ahead, names = self.fleet.sky.options.mishaps_ahead, self.fleet.sky.names
         lost = {one.who: one.seconds for one in reversed(ahead) if one.kind == "lost"}
         flips = [one for one in ahead if one.kind == "flip" and one.seconds < lost.get(one.who, np.inf)]
         return [(one, names.index(one.who)) for one in flips]
 
     def _is_at_work(self, row: int, time: float) -> bool:
-        """Whether a satellite held a task or its reply at a time since it was last asked."""
         return bool(self.received[row] <= time and (time < self.home[row] or not self.weighed[row]))
 
     def _train_again(self, mishap: Mishap, row: int) -> None:
-        """What a satellite holds does not match its digest any more, so it begins again from what it was sent."""
+        """Begin again from what was sent: what the satellite holds does not match its digest any more."""
         self._note_pauses(row, mishap.seconds)
         one, began, power = np.array([row]), np.array([mishap.seconds]), self.fleet.power
         work = self.book[one, SECONDS], self.book[one, WATTS]
@@ -138,7 +129,6 @@ class MissionFlight(Flight):
 
     @property
     def audible(self) -> np.ndarray:
-        """See Roster: not those satellites on which the server gave up, until somebody sees them again."""
         rows = np.flatnonzero(np.isfinite(self.given_up))
         found = np.ones(len(self.status), dtype=bool)
         found[rows] = self.fleet.presence.following(rows, self.given_up[rows]) <= self.now
@@ -147,7 +137,6 @@ class MissionFlight(Flight):
     # -- the server ------------------------------------------------------------------------------------------------
 
     def wait(self, count: int, until: float = np.inf) -> np.ndarray:
-        """See Flight; on the way there something may go wrong."""
         before = self.now
         try:
             return super().wait(count, until)
@@ -161,7 +150,6 @@ class MissionFlight(Flight):
                     self._fault(one.seconds, FLIPPED, one.who, action)
 
     def _befall(self, mishap: Mishap) -> None:
-        """Tells what happens, once its time has come."""
         options = self.fleet.sky.options
         if mishap.kind == "lost":
             self._fault(mishap.seconds, "the satellite was lost", mishap.who, "nobody hears it any more")
@@ -195,7 +183,6 @@ class MissionFlight(Flight):
             )
 
     def _note_pauses(self, row: int, until: float = np.inf) -> None:
-        """When a satellite waited for power during its task, as far as that began before a time."""
         if not np.isfinite(self.received[row]):
             return
         for start, end in self.fleet.power.pauses(row, until):

@@ -1,4 +1,4 @@
-"""What goes wrong in a mission, as people write it: `lost sat-1-3 at 12`."""
+"""Mishaps of a mission, as people write them: `lost sat-1-3 at 12`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = {
     "flip": "a bit flips in what a satellite holds of the model",
     "server": "the server falls silent, and a stand-by takes over",
 }
-"""What can happen."""
+"""Kinds of mishaps."""
 EXAMPLES = {"lost": "lost sat-1-3 at 12", "dead": "dead svalbard at 20", "flip": "flip sat-2-1 at 30"}
 TEXT = re.compile(r"(?P<kind>[a-z]+)(?:\s+(?P<who>\S+))?\s+at\s+(?P<hours>[-+.\d\w]+)")
 
@@ -30,7 +30,6 @@ class Mishap:
 
     @classmethod
     def parse(cls, text: str) -> Mishap:
-        """From what the user wrote."""
         found = TEXT.fullmatch(text.strip())
         if found is None:
             raise UserError(f"engine: mishaps has '{text}'; right is, say, 'lost sat-1-3 at 12', in hours")
@@ -50,7 +49,6 @@ class Mishap:
 
     @property
     def seconds(self) -> float:
-        """When, since the mission began."""
         return 3600 * self.hours
 
     def must_happen(self, satellites: tuple[str, ...], stations: tuple[str, ...], seconds: float) -> None:

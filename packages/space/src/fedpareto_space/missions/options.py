@@ -1,4 +1,4 @@
-"""What a mission is: orbits, stations, links, power and what goes wrong. Part of a run's spec, as its engine."""
+"""Options of a mission: orbits, stations, links, power and mishaps. They are part of a run's spec, as its engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from fedpareto_space.orbits.stations import MASK, Station, stations
 
 
 def _of_the_shell(problem: str, shell: str) -> str:
-    """Names the option, where a message does not."""
     return "" if any(name in problem for name in ("shell", "altitude", "inclination")) else f" (shell is {shell})"
 
 
@@ -45,11 +44,11 @@ class MissionOptions(EngineOptions):
     shell: str = "40/5/1"
     """A Walker shell of circular orbits: satellites/planes/phasing."""
     altitude: float = 530.0
-    """Of the shell, in kilometres."""
+    """Altitude of the shell, in kilometres."""
     inclination: float = 97.5
-    """Of the shell, in degrees."""
+    """Inclination of the shell, in degrees."""
     star: bool = False
-    """Whether its planes are spread over 180° (for polar orbits) instead of 360°."""
+    """Spread of the planes over 180° (for polar orbits) instead of 360°."""
     tle: str = ""
     """A file with two-line elements, in place of the shell."""
     plan: str = ""
@@ -57,9 +56,11 @@ class MissionOptions(EngineOptions):
     stations.
     """
     start: str = "2026-01-01T00:00"
-    """When the mission begins; UTC unless it says otherwise."""
+    """Start of the mission; UTC unless it says otherwise."""
     stations: tuple[str, ...] = USUAL_STATIONS
-    """By name or as latitude,longitude, with a mask of their own behind an @: svalbard, hap=52.5,13.4,20000@0."""
+    """Ground stations by name or as latitude,longitude, with a mask of their own behind an @: svalbard,
+    hap=52.5,13.4,20000@0.
+    """
     mask: float = MASK
     """Degrees above the horizon from which on a station hears a satellite, unless it says otherwise."""
     antennas: Whole = 0
@@ -67,7 +68,7 @@ class MissionOptions(EngineOptions):
     relays: tuple[Annotated[float, AtLeast(-LONGITUDES, 2 * LONGITUDES)], ...] = ()
     """Longitudes, in degrees, of relay satellites in geostationary orbit, which are in touch with the server always."""
     route: Literal["direct", "relay", "plane", "swarm"] = "direct"
-    """How messages travel. direct: between satellites and stations or relays; relay: also through other satellites,
+    """Way of messages. direct: between satellites and stations or relays; relay: also through other satellites,
     whichever way is fastest; plane: within a plane from neighbour to neighbour, and the replies of a plane are added up
     on the way where the algorithm allows that; swarm: there is no server, and neighbours exchange their models.
     """
@@ -84,13 +85,13 @@ class MissionOptions(EngineOptions):
     Hops between satellites of a plane are fluid always.
     """
     solar_watts: NotNegative = 0.0
-    """What the panels give in sunlight; 0: power is never short, and nothing about it is simulated."""
+    """Watts of the panels in sunlight; 0: power is never short, and nothing about it is simulated."""
     battery: NotNegative = 0.0
     """Watt hours that are there for learning, all of them at the beginning; 0: a satellite learns in sunlight only.
     With an empty battery it pauses until the panels alone give enough, or a tenth of the battery is charged again.
     """
     idle_watts: NotNegative = 0.0
-    """What the satellite takes from panels and battery in any case, radio and all."""
+    """Watts that the satellite takes from panels and battery in any case, radio and all."""
     storage: Endless = math.inf
     """Bytes on board for models and what waits to be sent."""
     timeout: NotNegative = 48.0
@@ -98,9 +99,7 @@ class MissionOptions(EngineOptions):
     handover: NotNegative = 10.0
     """Minutes until a stand-by has taken over from a server that fell silent."""
     mishaps: tuple[str, ...] = ()
-    """What goes wrong, and when: `lost sat-1-3 at 12`, `dead svalbard at 20`, `flip sat-2-1 at 30`, `server at 36`, in
-    hours.
-    """
+    """Mishaps with their hours: `lost sat-1-3 at 12`, `dead svalbard at 20`, `flip sat-2-1 at 30`, `server at 36`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -167,7 +166,6 @@ class MissionOptions(EngineOptions):
 
     @cached_property
     def begins(self) -> datetime:
-        """The start."""
         try:
             found = datetime.fromisoformat(self.start)
         except ValueError:
@@ -176,7 +174,6 @@ class MissionOptions(EngineOptions):
 
     @cached_property
     def walker(self) -> Shell:
-        """The shell."""
         try:
             return Shell.parse(self.shell, self.altitude, self.inclination, self.star)
         except UserError as problem:
@@ -184,7 +181,6 @@ class MissionOptions(EngineOptions):
 
     @cached_property
     def sites(self) -> tuple[Station, ...]:
-        """The stations."""
         try:
             return stations(self.stations, self.mask)
         except UserError as problem:
@@ -192,12 +188,10 @@ class MissionOptions(EngineOptions):
 
     @cached_property
     def mishaps_ahead(self) -> tuple[Mishap, ...]:
-        """What goes wrong, in order of time."""
         return tuple(sorted((Mishap.parse(text) for text in self.mishaps), key=lambda one: one.hours))
 
     @cached_property
     def satellites(self) -> int:
-        """How many there are."""
         if self.plan:
             from fedpareto_space.orbits import ion
             from fedpareto_space.orbits.plans import satellites_of

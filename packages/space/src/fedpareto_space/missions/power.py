@@ -1,4 +1,4 @@
-"""When satellites have the power to compute: in sunlight, and as long as the battery lasts."""
+"""Times at which satellites have the power to compute: in sunlight, and as long as the battery lasts."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Power(ABC):
     """
 
     book: np.ndarray
-    """What each satellite was last at: since when, the joules in its battery then, and how many seconds and watts that
-    takes, `[n, 4]`. All else follows from these.
+    """Last work of each satellite: since when, the joules in its battery then, and how many seconds and watts it takes,
+    `[n, 4]`. All else follows from these.
     """
 
     def finish(self, rows: np.ndarray, start: np.ndarray, seconds: np.ndarray, watts: np.ndarray) -> np.ndarray:
-        """When each would be done with work that takes it so long and so much power, from `start` on, `[k]`; infinite:
-        never.
+        """Return the times at which each would be done with work that takes it so long and so much power, from `start`
+        on, `[k]`; infinite: never.
         """
         return self._done(rows, self._noted(rows, start, seconds, watts))
 
@@ -61,7 +61,7 @@ class Power(ABC):
 
     @abstractmethod
     def _done(self, rows: np.ndarray, lines: np.ndarray) -> np.ndarray:
-        """When these satellites are done with such lines of the book, `[k]`."""
+        """Return the times at which these satellites are done with such lines of the book, `[k]`."""
 
     @abstractmethod
     def level(self, row: int, time: float) -> float:
@@ -69,7 +69,9 @@ class Power(ABC):
 
     @abstractmethod
     def pauses(self, row: int, until: float = inf) -> list[Pause]:
-        """When a satellite waits for power during its last work, as far as that begins before a time."""
+        """Return the times in which a satellite waits for power during its last work, as far as they begin before
+        `until`.
+        """
 
 
 # -- without a battery ---------------------------------------------------------------------------------------------
@@ -84,7 +86,6 @@ class Sunlight(Power):
 
     @classmethod
     def of(cls, light: Presence) -> Sunlight:
-        """Nobody is at anything yet."""
         return cls(light, np.zeros((len(light.bounds) - 1, 4)))
 
     def _done(self, rows: np.ndarray, lines: np.ndarray) -> np.ndarray:
@@ -94,7 +95,6 @@ class Sunlight(Power):
         return 0.0
 
     def pauses(self, row: int, until: float = inf) -> list[Pause]:
-        """See Power: while it is dark."""
         start, done = self.book[row, SINCE], self._done(np.array([row]), self.book[row : row + 1])[0]
         dark = (Pause(max(float(start), begin), end) for begin, end, shines in spells(self.light, row) if not shines)
         return [one for one in dark if one.start < min(done, until) and one.end > start]
@@ -114,7 +114,7 @@ class Piece(NamedTuple):
     """… and how many watts these rise by."""
     works: bool
     waits: bool
-    """Whether there is work, but no power for it."""
+    """There is work, but no power for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,6 @@ class Battery(Power):
         return self._held(now.level + now.slope * (time - now.start))
 
     def pauses(self, row: int, until: float = inf) -> list[Pause]:
-        """See Power; a pause may go on from the shadow into sunlight that is too weak."""
         found = list[Pause]()
         for piece in self.course(row, self.book[row].tolist()):
             if not (piece.works or piece.waits) or piece.start >= until:
@@ -165,7 +164,6 @@ class Battery(Power):
         return found
 
     def course(self, row: int, line: list[float]) -> Iterator[Piece]:
-        """What becomes of a line of the book, piece by piece and without end: the last piece is infinite."""
         time, level, left, watts = line
         waits = False
         for _, end, shines in spells(self.light, row):
@@ -199,7 +197,6 @@ class Battery(Power):
 
 
 def spells(light: Presence, row: int) -> Iterator[tuple[float, float, bool]]:
-    """When it is light and when dark for a satellite, one after the other from 0 on, the last without end."""
     time, low, high = 0.0, light.bounds[row], light.bounds[row + 1]
     for start, end in zip(light.starts[low:high].tolist(), light.ends[low:high].tolist(), strict=True):
         if start > time:
@@ -211,7 +208,6 @@ def spells(light: Presence, row: int) -> Iterator[tuple[float, float, bool]]:
 
 
 def power_of(sky: Sky) -> Power:
-    """Of a mission's satellites."""
     options = sky.options
     if not options.solar_watts:
         return Sunlight.of(Presence.always(len(sky.names)))
@@ -222,7 +218,6 @@ def power_of(sky: Sky) -> Power:
 
 
 def sunlit(shadows: Windows, satellites: int, seconds: float) -> Presence:
-    """When the Sun shines on each satellite; after the mission always."""
     bounds = np.searchsorted(shadows.rows, np.arange(satellites + 1))
     parts = list[np.ndarray]()
     for low, high in pairwise(bounds.tolist()):

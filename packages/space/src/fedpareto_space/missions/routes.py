@@ -1,4 +1,4 @@
-"""How messages get to satellites and back: straight, through others of their plane, whichever way is fastest, or in a
+"""Routes of messages to satellites and back: straight, through others of their plane, whichever way is fastest, or in a
 swarm that has no server.
 """
 
@@ -35,14 +35,16 @@ class Routes(ABC):
     @property
     @abstractmethod
     def links(self) -> Presence:
-        """When each satellite talks to the ground."""
+        """Times at which each satellite talks to the ground."""
 
     @abstractmethod
     def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
         """For how long messages of so many bytes to a satellite and from it take its radio, `[k]`."""
 
     def coming(self, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """When each satellite can be sent something at once, from `time` on, `[k]`; infinite: never again."""
+        """Return the first time, from `time` on, at which each satellite can be sent something at once, `[k]`;
+        infinite: never again.
+        """
         return self.links.following(rows, time)
 
 
@@ -92,12 +94,11 @@ class Planes(Onward):
     rings: tuple[np.ndarray, ...]
     """The satellites of each plane, in order."""
     radio: Radio
-    """Of links between satellites."""
+    """Radio of links between satellites."""
     sums: bool
-    """Whether replies of a plane are added up on the way; otherwise each travels for itself."""
+    """Replies of a plane are added up on the way; otherwise each travels for itself."""
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
-        """See Routes: the first of a plane who has the tasks passes them on both ways around the ring."""
         moved = Moved(*(np.empty(len(rows)) for _ in Moved._fields))
         begun = np.broadcast_to(np.asarray(started, dtype=np.float64), rows.shape)
         for ring, places in self._by_ring(rows):
@@ -114,7 +115,6 @@ class Planes(Onward):
         return moved
 
     def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
-        """See Routes: the member that is the fastest way down collects what the others have."""
         moved = Moved(*(np.empty(len(rows)) for _ in Moved._fields))
         for ring, places in self._by_ring(rows):
             whole = self._together(sizes[places])
@@ -141,7 +141,6 @@ class Planes(Onward):
         moved.radio[places[gate]] = moved.air[places[gate]] = 0.0
 
     def coming(self, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """See Routes: a plane can be reached once any of its satellites can."""
         found = np.empty(len(rows))
         for ring, places in self._by_ring(rows):
             found[places] = np.min(
@@ -169,12 +168,10 @@ class Planes(Onward):
         return moved
 
     def _by_ring(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Each plane that is among these satellites, and their places in `rows`."""
         found = [(ring, np.flatnonzero(np.isin(rows, ring))) for ring in self.rings]
         return [(ring, places) for ring, places in found if len(places)]
 
     def _hop(self, size: float) -> tuple[float, float]:
-        """Seconds from one satellite to the next, and bytes on the air."""
         sending, asking, air = fluid_costs(self.radio, np.array([size]), UP)
         return float(sending[0] + asking[0] + self.radio.delay), float(air[0])
 
@@ -191,7 +188,7 @@ class Relayed(Onward):
     """From satellite to satellite, whichever way arrives first; a message crosses a contact as a whole."""
 
     between: Sights
-    """When satellites see each other."""
+    """Times at which satellites see each other."""
     satellites: int
     ground: Radio
     rate: float
@@ -238,7 +235,7 @@ class Relayed(Onward):
 
 
 def routes_of(sky: Sky, left: Left, sums: bool, seed: int = 0) -> Routes:
-    """Of a mission; `sums` says whether replies may be added up on the way, and from `seed` follows which frames are
+    """Make the routes of a mission; `sums`: replies may be added up on the way; from `seed` follows which frames are
     lost, where there are any.
     """
     options = sky.options
@@ -271,7 +268,7 @@ class Swarm(Routes):
 
     @classmethod
     def of(cls, sky: Sky, between: Sights, radio: Radio, pairs: np.ndarray) -> Swarm:
-        """Of neighbours `[pairs, 2]`, in their order; raises UserError if two neighbours never see each other."""
+        """Link neighbours `[pairs, 2]`, in their order; raise UserError if two neighbours never see each other."""
         seen = np.sort(np.stack([between.satellites, between.stations]), axis=0)
         spans = np.stack([between.starts, between.ends], axis=1)
         windows = list[np.ndarray]()
@@ -288,7 +285,6 @@ class Swarm(Routes):
 
     @cached_property
     def links(self) -> Presence:
-        """See Routes: when each satellite sees any of its neighbours."""
         spans, bounds = np.stack([self.sights.starts, self.sights.ends], axis=1), self.sights.bounds
         own = [
             np.concatenate([NEVER, *(spans[bounds[pair] : bounds[pair + 1]] for pair in np.flatnonzero(among))])
@@ -297,17 +293,14 @@ class Swarm(Routes):
         return Presence.of([_joined(some) for some in own])
 
     def radio_seconds(self, down: np.ndarray, up: np.ndarray) -> np.ndarray:
-        """See Routes: a model to and from each neighbour."""
         sending, asking, _ = fluid_costs(self.radio, up, UP)
         return np.asarray(2 * self._degrees(np.ones(self.satellites, dtype=bool)) * (sending + asking))
 
     def outward(self, rows: np.ndarray, started: np.ndarray | float, sizes: np.ndarray, number: np.ndarray) -> Moved:
-        """See Routes: the model from which a satellite begins is on board."""
         ended = np.broadcast_to(np.asarray(started, dtype=np.float64), rows.shape).copy()
         return Moved(ended, np.zeros(len(rows)), np.zeros(len(rows)))
 
     def homeward(self, rows: np.ndarray, ready: np.ndarray, sizes: np.ndarray, number: np.ndarray) -> Moved:
-        """See Routes: each sends what it has to all its neighbours, and waits for theirs."""
         sending, asking, air = (np.empty(self.satellites) for _ in range(3))
         sending[rows], asking[rows], air[rows] = fluid_costs(self.radio, sizes, UP)
         begins, takes_part = np.full(self.satellites, np.inf), np.zeros(self.satellites, dtype=bool)
@@ -325,7 +318,6 @@ class Swarm(Routes):
         return Moved(ended[rows], (2 * degrees * sending)[rows], (degrees * air)[rows])
 
     def _degrees(self, takes_part: np.ndarray) -> np.ndarray:
-        """How many neighbours of each satellite take part with it."""
         there = self.pairs[takes_part[self.pairs].all(axis=1)]
         return np.bincount(there.ravel(), minlength=self.satellites)
 

@@ -13,7 +13,7 @@ from fedpareto_space.missions.routes import Routes
 from fedpareto_space.missions.sky import Sky
 
 MODELS_ON_BOARD = 2
-"""That a satellite keeps: what it began from, and what it trains."""
+"""Models that a satellite keeps: the one that it began from, and the one that it trains."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,6 @@ class Satellites(Fleet):
         bytes_down: np.ndarray | float,
         number: np.ndarray | int = 0,
     ) -> Outward:
-        """See Fleet: the task waits for a contact; the work goes on without one, as far as there is power."""
         moved = self.routes.outward(rows, started, _each(bytes_down, rows), _each(number, rows))
         computing = np.broadcast_to(operations / self.speed[rows], rows.shape)
         watts = self.compute_watts[rows]
@@ -59,7 +58,6 @@ class Satellites(Fleet):
     def homeward(
         self, rows: np.ndarray, computed: np.ndarray, bytes_up: np.ndarray | float, number: np.ndarray | int = 0
     ) -> Homeward:
-        """See Fleet: the reply waits for a contact."""
         moved = self.routes.homeward(rows, computed, _each(bytes_up, rows), _each(number, rows))
         joules = np.where(np.isfinite(moved.ended), moved.radio * self.radio_watts[rows], 0.0)
         return Homeward(moved.ended, joules, moved.air)
@@ -67,7 +65,6 @@ class Satellites(Fleet):
     def expected(
         self, operations: np.ndarray | float, bytes_down: np.ndarray | float, bytes_up: np.ndarray | float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See Fleet: as long as contacts take in which all bytes fit, on average over the mission."""
         down, up = (_each(size, self.clients) for size in (bytes_down, bytes_up))
         radio = self.routes.radio_seconds(down, up)
         computing = operations / self.speed
@@ -77,7 +74,6 @@ class Satellites(Fleet):
         return seconds, self.radio_watts * radio + self.compute_watts * computing
 
     def must_hold(self, needed: np.ndarray | float) -> None:
-        """See Fleet; what waits to be sent lies in the storage."""
         super().must_hold(needed)
         stored = MODELS_ON_BOARD / 3 * float(np.max(needed))  # Training takes three.
         if stored > self.sky.options.storage:
@@ -87,7 +83,6 @@ class Satellites(Fleet):
             )
 
     def coming(self, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """See Fleet: by the mission's routes."""
         return self.routes.coming(rows, time)
 
 

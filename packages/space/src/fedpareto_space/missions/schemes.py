@@ -23,7 +23,7 @@ class Scheme:
 
     paper: str
     changes: Mapping[str, Any]
-    """What a spec has of it: algorithm, policy, and options of the engine."""
+    """Entries of a spec: algorithm, policy, and options of the engine."""
     differs: str
     """From the paper."""
 

@@ -1,4 +1,4 @@
-"""Who sees whom during a mission, and who of them talks: windows of time for satellites, stations and relays."""
+"""Windows of time in which satellites, stations and relays see each other during a mission, and talk."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class Sights:
         return len(self.starts)
 
     def only(self, rows: np.ndarray) -> Sights:
-        """Some of them."""
         return Sights(self.satellites[rows], self.stations[rows], self.starts[rows], self.ends[rows])
 
 
@@ -62,7 +61,7 @@ class Sky:
     """A mission's satellites and what they see."""
 
     names: tuple[str, ...]
-    """Of the satellites."""
+    """Names of the satellites."""
     stations: tuple[str, ...]
     """Stations, then relays."""
     planes: Whole
@@ -78,7 +77,6 @@ class Sky:
 
     @cached_property
     def shadows(self) -> Windows:
-        """When satellites are in the Earth's shadow."""
         assert self.orbits is not None, "options refuse power without orbits"
         return eclipses(self.orbits, self.options.begins, self.seconds)
 
@@ -90,7 +88,6 @@ class Sky:
 
     @cached_property
     def between(self) -> Sights:
-        """When satellites see each other; the second of two takes the place of a station."""
         if self.given is not None:
             return _between(self.given, self.seconds)
         assert self.orbits is not None, "without a plan there are orbits"
@@ -124,7 +121,8 @@ class Sky:
         )
 
     def about(self, talk: Sights) -> dict[str, Any]:
-        """What a mission's page draws: satellites, stations, contacts `talk`, shadows and tracks, in plain values.
+        """Return what a mission's page draws: satellites, stations, contacts `talk`, shadows and tracks, in plain
+        values.
 
         Contacts are [start, end, satellite, station]; places are in hundredths of a degree, the altitude,
         that of half of the satellites, in kilometres.
@@ -163,7 +161,6 @@ class Sky:
 
 
 def sky_of(options: MissionOptions, seconds: float) -> Sky:
-    """From orbits, or from a contact plan."""
     if options.plan:
         return _from_plan(options, seconds)
     orbits: Orbits
@@ -180,7 +177,6 @@ def sky_of(options: MissionOptions, seconds: float) -> Sky:
 
 
 def _sights(orbits: Orbits, options: MissionOptions, seconds: float) -> Sights:
-    """All of stations and relays."""
     count, parts = len(orbits.names), list[Sights]()
     if options.sites:
         seen = over_stations(orbits, options.sites, options.begins, seconds)
@@ -199,7 +195,7 @@ def _sights(orbits: Orbits, options: MissionOptions, seconds: float) -> Sights:
 
 
 def talking(seen: Sights, antennas: int) -> Sights:
-    """Who talks to whom: a satellite to one at a time, a station to as many as it has antennas (0: to all).
+    """Choose who talks to whom: a satellite to one at a time, a station to as many as it has antennas (0: to all).
 
     Who came first is served first, until it sets.
     """
@@ -222,7 +218,6 @@ def talking(seen: Sights, antennas: int) -> Sights:
 
 
 def presence(contacts: Sights, satellites: int) -> Presence:
-    """When each satellite talks to anybody."""
     never = np.zeros((1, 2))
     bounds = np.searchsorted(contacts.satellites, np.arange(satellites + 1))
     spans = np.stack([contacts.starts, contacts.ends], axis=1)
@@ -300,7 +295,6 @@ def _from_plan(options: MissionOptions, seconds: float) -> Sky:
 
 
 def _rates(given: ContactPlan, usual: Rates, file: str) -> Rates:
-    """Of each kind of contact, which all have the same."""
     flying = set(satellites_of(given))
     kinds = {"between": (True, True), "down": (True, False), "up": (False, True)}
     found = dict[str, float]()
@@ -315,7 +309,6 @@ def _rates(given: ContactPlan, usual: Rates, file: str) -> Rates:
 
 
 def _between(given: ContactPlan, seconds: float) -> Sights:
-    """Contacts of satellites with each other, in a plan that was given."""
     number = {node: place for place, node in enumerate(satellites_of(given))}
     rows = [
         (number[one.a], number[one.b], one.start, min(one.end, seconds))
@@ -326,13 +319,11 @@ def _between(given: ContactPlan, seconds: float) -> Sights:
 
 
 def _table(rows: Sequence[tuple[int, int, float, float]]) -> Sights:
-    """From lines of satellite, station, start and end."""
     columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
     return Sights(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2], columns[3])
 
 
 def _neighbours(ring: np.ndarray) -> Sequence[tuple[int, int]]:
-    """Who follows whom."""
     if len(ring) < 2:
         return []
     order = ring.tolist()
@@ -342,13 +333,12 @@ def _neighbours(ring: np.ndarray) -> Sequence[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of a sky."""
+    """Contacts of a sky that are left by its mishaps."""
 
     sky: Sky
 
     @cached_property
     def contacts(self) -> Sights:
-        """Of satellites with stations and relays."""
         found = self._survivors(self.sky.contacts)
         for mishap in self.sky.options.mishaps_ahead:
             if mishap.kind == "dead":
@@ -359,13 +349,11 @@ class Left:
 
     @cached_property
     def between(self) -> Sights:
-        """Of satellites with each other."""
         found = self._survivors(self.sky.between)
         turned = Sights(found.stations, found.satellites, found.starts, found.ends)
         return self._survivors(turned)
 
     def _survivors(self, found: Sights) -> Sights:
-        """Without satellites that are lost."""
         for mishap in self.sky.options.mishaps_ahead:
             if mishap.kind == "lost":
                 found = _until(found, found.satellites == self.sky.names.index(mishap.who), mishap.seconds)
@@ -380,7 +368,6 @@ def _until(found: Sights, which: np.ndarray, end: float) -> Sights:
 
 
 def _without(found: Sights, start: float, end: float) -> Sights:
-    """Contacts with a gap in all of them."""
     before = Sights(found.satellites, found.stations, found.starts, np.minimum(found.ends, start))
     after = Sights(found.satellites, found.stations, np.maximum(found.starts, end), found.ends)
     parts = [one.only(np.flatnonzero(one.ends > one.starts)) for one in (before, after)]

@@ -1,4 +1,4 @@
-"""How long a message takes over links that are open at times only, and how many bytes go on the air for it."""
+"""Transfers over links that are open at times only: times of messages, and the bytes on the air for them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SOURCE, DESTINATION = 1, 2
 
 
 class Moved(NamedTuple):
-    """What becomes of k messages."""
+    """Fate of k messages."""
 
     ended: np.ndarray
-    """When each is there; infinite: never."""
+    """Time at which each is there; infinite: never."""
     radio: np.ndarray
     """Seconds for which the satellite's radio was on for it."""
     air: np.ndarray
@@ -50,7 +50,6 @@ class Radio:
 
     @property
     def channels(self) -> dict[int, Channel]:
-        """By direction, as clients see it: DOWN is to a satellite."""
         return {
             DOWN: Channel(self.up, self.loss, delay=self.delay),
             UP: Channel(self.down, self.loss, delay=self.delay),
@@ -58,7 +57,6 @@ class Radio:
 
     @cached_property
     def managed(self) -> Managed:
-        """CFDP's timers for these channels."""
         slowest = min(self.up, self.down)
         return timed_for(Managed(), Channel(slowest, self.loss, delay=self.delay))
 
@@ -68,13 +66,13 @@ class Transfers(Protocol):
 
     @property
     def links(self) -> Presence:
-        """When each satellite talks to anybody."""
+        """Times at which each satellite talks to anybody."""
 
     def finish(
         self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, number: np.ndarray, way: int
     ) -> Moved:
-        """What becomes of messages of so many bytes that are ready at `start`, `[k]` each; `number` is that of the
-        task, for what is left to chance. Messages of a satellite follow each other; they are never in each other's way.
+        """Send messages of so many bytes that are ready at `start`, `[k]` each; `number` is that of the task, for what
+        is left to chance. Messages of a satellite follow each other; they are never in each other's way.
 
         Who sends nothing needs no luck: no message of that satellite, however short, would be there earlier.
         """
@@ -100,7 +98,6 @@ class Fluid:
 
     @cached_property
     def _usable(self) -> dict[int, Presence]:
-        """When frames are begun, by direction: none in the last moment of a contact that might not get through."""
         frame = self.radio.managed.largest_pdu + OVERHEAD
         return {
             way: replace(self.links, ends=np.maximum(self.links.ends - channel.seconds(frame), self.links.starts))
@@ -108,14 +105,13 @@ class Fluid:
         }
 
     def earliest(self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int) -> np.ndarray:
-        """See Transfers: it is known to the second."""
         return self.finish(rows, start, sizes, np.zeros(len(rows)), way).ended
 
 
 def without_loss(
     links: Presence, radio: Radio, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int
 ) -> np.ndarray:
-    """When messages would be there if nothing of them were lost, `[k]`."""
+    """Return the times at which messages would be there if nothing of them were lost, `[k]`."""
     kinds, which = np.unique(np.rint(sizes).astype(np.int64), return_inverse=True)
     clean = replace(radio, loss=0.0)
     sending = np.array([_cost(clean, size, way)[0] for size in kinds.tolist()])[which]
@@ -151,7 +147,6 @@ class Packets:
     seed: int
 
     def earliest(self, rows: np.ndarray, start: np.ndarray | float, sizes: np.ndarray, way: int) -> np.ndarray:
-        """See Transfers: if no frame is lost."""
         return without_loss(self.links, self.radio, rows, start, sizes, way)
 
     def finish(
@@ -165,7 +160,6 @@ class Packets:
         return Moved(ended, 8 * air / self.radio.channels[way].rate, air)
 
     def _transaction(self, row: int, start: float, size: int, number: int, way: int) -> tuple[float, int]:
-        """When a message is there, and how many bytes its source has sent until then; what it holds plays no part."""
         drawn = rng.generator(rng.Address(self.seed, row, number, way), "frames").integers(2**63)
         there, back = self.radio.channels[way], self.radio.channels[1 - way]
         channels = {(SOURCE, DESTINATION): there, (DESTINATION, SOURCE): back}
@@ -175,7 +169,6 @@ class Packets:
         return network.advance(inf), source.traffic.bytes_sent
 
     def _contacts(self, row: int, start: float) -> list[Contact]:
-        """What is left of a satellite's contacts at a time."""
         low, high = self.links.bounds[row], self.links.bounds[row + 1]
         first = low + np.searchsorted(self.links.ends[low:high], start, side="right")
         windows = zip(self.links.starts[first:high].tolist(), self.links.ends[first:high].tolist(), strict=True)

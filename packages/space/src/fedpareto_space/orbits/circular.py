@@ -28,7 +28,7 @@ class Orbits(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the satellites."""
+        """Names of the satellites."""
 
     def positions(self, which: Whole, days: Array) -> Array:
         """`[3, n, t]`: some satellites, each at all moments."""
@@ -55,11 +55,11 @@ class Shell(Bounded):
     inclination: Annotated[float, AtLeast(0, LATITUDES, "in degrees,")] = 97.5
     """Degrees."""
     star: bool = False
-    """Whether planes are spread over 180° (for polar orbits) instead of 360°."""
+    """Planes are spread over 180° (for polar orbits) instead of 360°."""
     node: Finite = 0.0
     """Degrees: the right ascension of the first plane's ascending node."""
     name: str = "sat"
-    """What the satellites' names begin with; plane and place follow."""
+    """Beginning of the satellites' names; plane and place follow."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +87,6 @@ class Shell(Bounded):
 
 
 def circular(shells: Sequence[Shell], epoch: datetime) -> CircularOrbits:
-    """The satellites of one or several shells."""
     names, rows = list[str](), list[tuple[float, float, float, float]]()
     for shell in shells:
         in_plane = shell.satellites // shell.planes

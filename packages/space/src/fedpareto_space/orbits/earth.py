@@ -22,9 +22,9 @@ FLATTENING = 1 / 298.257223563
 GRAVITY = 398600.4418
 """μ, in km³/s² (WGS 84)."""
 J2 = 1.08262668e-3
-"""What the flattening adds to gravity (EGM 96)."""
+"""Share of the flattening in gravity (EGM 96)."""
 J3_BY_J2 = -2.3388905e-3
-"""What the difference between north and south adds, beside J2 (EGM 96)."""
+"""Share of the difference between north and south, beside J2 (EGM 96)."""
 LIGHT = 299792.458
 """Kilometres a second."""
 DAY = 86400.0
@@ -46,7 +46,6 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def sidereal_angle(days: Array) -> Array:
-    """By how much the Earth has turned: Greenwich mean sidereal time (IAU 1982)."""
     centuries = days / 36525.0
     turned = (876600.0 * 3600.0 + 8640184.812866 + (0.093104 - 6.2e-6 * centuries) * centuries) * centuries
     return np.asarray(np.mod(67310.54841 + turned, DAY) * (2 * np.pi / DAY))

@@ -43,7 +43,6 @@ def _number(value: float) -> str:
 
 
 def read(path: Path) -> ContactPlan:
-    """The plan of a file."""
     return from_text(read_bytes(path).decode("utf-8", errors="replace"), str(path))
 
 
@@ -65,18 +64,17 @@ def from_text(text: str, where: str = "plan") -> ContactPlan:
 
 @dataclass
 class _Reader:
-    """What was read so far."""
+    """Contacts, ranges and names that were read so far."""
 
     contacts: list[Contact] = field(default_factory=list)
     ranges: list[Range] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
     origin: datetime | None = None
-    """What seconds are counted from, …"""
+    """Moment from which seconds are counted, …"""
     ahead: float = 0.0
     """… and how much later those of the next lines begin."""
 
     def take(self, line: str) -> None:
-        """Read a line."""
         words = line.split()
         if (named := NAME.fullmatch(line.strip())) is not None:
             self.names[int(named[1])] = named[2].strip()

@@ -55,7 +55,7 @@ class Contact:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """How long a signal travels between two nodes, both ways alike."""
+    """Seconds that a signal travels between two nodes, both ways alike."""
 
     start: float
     end: float
@@ -82,11 +82,9 @@ class ContactPlan:
     names: Mapping[int, str] = field(default_factory=dict)
 
     def name(self, node: int) -> str:
-        """Of a node; its number if it has none."""
         return self.names.get(node, str(node))
 
     def number(self, name: str) -> int:
-        """Of a node by its name or its number."""
         known = {called: node for node, called in self.names.items()}
         nodes = {str(node) for contact in self.contacts for node in (contact.a, contact.b)}
         if name not in known and name not in nodes:
@@ -94,7 +92,6 @@ class ContactPlan:
         return known[name] if name in known else int(name)
 
     def both_ways(self) -> list[tuple[float, float, int, int]]:
-        """When pairs of nodes hear each other, both ways: (start, end, a, b), as networks of `space.links` take it."""
         one_way: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
         for contact in self.contacts:
             one_way[contact.a, contact.b].append((contact.start, contact.end))
@@ -123,7 +120,6 @@ class ContactPlan:
 
 
 def in_order(all_of_them: Iterable[Timed]) -> tuple[Timed, ...]:
-    """By time, then by node."""
     return tuple(sorted(all_of_them, key=lambda one: (one.start, one.end, one.a, one.b)))
 
 
@@ -137,7 +133,6 @@ def _lasts(one: Contact | Range) -> bool:
 
 
 def _common(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> Iterable[tuple[float, float]]:
-    """Times that are in both lists."""
     mine, theirs = sorted(one), sorted(other)
     here = there = 0
     while here < len(mine) and there < len(theirs):
@@ -197,13 +192,11 @@ def plan(
 
 
 def _contacts(windows: Windows, a: Whole, b: Whole, there: float, back: float) -> list[Contact]:
-    """Two for each window, one each way."""
     each = list(zip(windows.starts.tolist(), windows.ends.tolist(), a.tolist(), b.tolist(), strict=True))
     return [Contact(*one, there) for one in each] + [Contact(t, u, d, c, back) for t, u, c, d in each]
 
 
 def _ranges(windows: Windows, a: Whole, b: Whole, far: Array) -> list[Range]:
-    """One for each window, of its middle."""
     columns = (windows.starts, windows.ends, a, b, far / LIGHT)
     return [Range(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
@@ -248,13 +241,12 @@ class Window:
 
     @property
     def minutes(self) -> float:
-        """How long it lasts."""
         return (self.end - self.start) / 60
 
 
 @dataclass(frozen=True)
 class Service:
-    """What a node gets."""
+    """Contacts of a node, summed up."""
 
     node: int
     peers: int
@@ -262,7 +254,7 @@ class Service:
     median: float
     """Minutes of a contact."""
     share: float
-    """Of the time in which it hears somebody."""
+    """Share of the time in which it hears somebody."""
     longest_wait: float
     """Minutes without anybody, at the beginning, between two contacts or at the end."""
 
@@ -279,7 +271,6 @@ def ends(found: list[Window]) -> list[int]:
 
 
 def services(found: list[Window], nodes: list[int], seconds: float) -> list[Service]:
-    """What each of some nodes gets in a plan of so many seconds."""
     of = defaultdict[int, list[Window]](list)
     for one in found:
         of[one.a].append(one)

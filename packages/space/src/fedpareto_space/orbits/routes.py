@@ -23,9 +23,9 @@ class Hop:
 
     contact: Contact
     leaves: float
-    """When its first bit is sent."""
+    """Time at which its first bit is sent."""
     arrives: float
-    """When its last bit is there."""
+    """Time at which its last bit is there."""
 
 
 class Router:
@@ -57,11 +57,9 @@ class Router:
         return tuple(reversed(found))
 
     def arrivals(self, source: int, now: float = 0.0, size: int = 0) -> dict[int, float]:
-        """When a message of `size` bytes could be at each node that it can reach."""
         return {source: now, **{node: hop.arrives for node, hop in self._search(source, None, now, size).items()}}
 
     def _search(self, source: int, target: int | None, now: float, size: int) -> dict[int, Hop]:
-        """By which hop each node is reached first; the search ends when the target is."""
         if size < 0:
             raise UserError(f"a message of {size} bytes; it has 0 or more")
         hops, done = dict[int, Hop](), set[int]()

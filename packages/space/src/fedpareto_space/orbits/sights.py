@@ -1,4 +1,4 @@
-"""Who sees whom: stations and satellites, satellites each other, and which of them are in the Earth's shadow."""
+"""Sights between stations and satellites, between satellites, and of satellites in the Earth's shadow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GRAZING = 100.0
 LONGEST = 31 * DAY
 """Seconds that are looked at."""
 MOST_PAIRS = 250_000
-"""Of satellites that are looked at: all of 700."""
+"""Pairs of satellites that are looked at: all of 700."""
 MOST_VALUES = 2_000_000
 """Held in memory at a time."""
 
@@ -27,7 +27,6 @@ MOST_VALUES = 2_000_000
 def over_stations(
     orbits: Orbits, stations: Sequence[Station], start: datetime, seconds: float, step: float = STEP
 ) -> Windows:
-    """When satellites are above the stations' masks; of n satellites, row r is station r // n and satellite r % n."""
     times, days = _span(start, seconds, step)
     count, ground = len(orbits.names), Ground.of(stations)
     sites = np.arange(len(stations))
@@ -48,7 +47,7 @@ def over_stations(
 
 
 def _sine(satellites: Array, places: Array, verticals: Array) -> Array:
-    """Of the elevation, `[…]`."""
+    """Return the sine of the elevation, `[…]`."""
     beam = satellites - places
     return np.asarray(dot(beam, verticals) / np.sqrt(dot(beam, beam)))
 
@@ -62,7 +61,7 @@ def between_satellites(
     reach: float = inf,
     step: float = STEP,
 ) -> Windows:
-    """When two satellites see each other past the Earth, at most `reach` km apart; a row for each pair `[m, 2]`."""
+    """Find when satellites see each other past the Earth, at most `reach` km apart; a row for each pair `[m, 2]`."""
     times, days = _span(start, seconds, step)
     if not 0 <= grazing < inf or not reach > 0:
         raise UserError(f"a grazing height of {grazing} km and a reach of {reach} km; they are 0 or more, and above 0")
@@ -82,7 +81,6 @@ def between_satellites(
 
 
 def _clearance(one: Array, other: Array, grazing: float, reach: float) -> Array:
-    """By how many km² the line between two places passes the Earth, or is shorter than it may be, if that is less."""
     first, cross = dot(one, one), dot(one, other)
     distance = dot(other, other) + first - 2 * cross
     share = np.clip((first - cross) / np.maximum(distance, 1e-9), 0.0, 1.0)
@@ -100,7 +98,7 @@ def every_pair(count: int) -> Whole:
 
 
 def eclipses(orbits: Orbits, start: datetime, seconds: float, step: float = STEP) -> Windows:
-    """When satellites are in the Earth's shadow, which is taken as a cylinder; a row for each.
+    """Find when satellites are in the Earth's shadow, which is taken as a cylinder; a row for each.
 
     The Sun's disc makes the edges soft: they last some 10 s in a low orbit, and this is their middle.
     """
@@ -145,7 +143,6 @@ def slant_ranges(
 
 
 def _span(start: datetime, seconds: float, step: float) -> tuple[Array, Array]:
-    """The times to look at, as seconds and as days."""
     if not 0 < seconds <= LONGEST:
         raise UserError(f"a plan of {seconds / 3600:g} hours; it is of more than 0, and at most {LONGEST / 3600:g}")
     if not 0 < step <= seconds:

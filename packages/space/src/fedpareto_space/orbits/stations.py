@@ -107,7 +107,7 @@ def _numbers(text: str, whole: str) -> list[float]:
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """Where stations are while the Earth turns; all arrays have a row for each station."""
+    """Places of stations while the Earth turns; all arrays have a row for each station."""
 
     across: Array
     """Distance from the axis, `[s]`."""
@@ -119,7 +119,6 @@ class Ground:
 
     @classmethod
     def of(cls, sites: Sequence[Station]) -> Ground:
-        """From the ellipsoid of WGS 84."""
         latitude = np.radians([one.latitude for one in sites])
         altitude = np.array([one.altitude for one in sites]) / 1000
         squared = FLATTENING * (2 - FLATTENING)

@@ -29,7 +29,6 @@ class TleOrbits:
 
     @property
     def epoch(self) -> float:
-        """Days, of the newest elements."""
         return max(map(_epoch, self.records))
 
     def positions(self, which: Whole, days: Array) -> Array:
@@ -69,12 +68,10 @@ class TleOrbits:
 
 
 def _epoch(record: Any) -> float:
-    """Days, of one satellite's elements."""
     return float(record.jdsatepoch - J2000_JULIAN + record.jdsatepochF)
 
 
 def _julian(days: Array) -> tuple[Array, Array]:
-    """Julian dates in two parts, whole days and the rest."""
     whole = np.floor(days)
     return J2000_JULIAN + whole, days - whole
 
@@ -86,7 +83,6 @@ def read_tle(path: Path) -> TleOrbits:
 
 
 def parse_tle(lines: Sequence[str], where: str = "TLE") -> TleOrbits:
-    """The satellites of lines; what is wrong comes with its line."""
     if find_spec("sgp4") is None:
         raise UserError("two-line elements need SGP4; try: pip install 'fedpareto[space]'")
     from sgp4.api import WGS72, Satrec
@@ -111,7 +107,6 @@ def parse_tle(lines: Sequence[str], where: str = "TLE") -> TleOrbits:
 
 
 def _sets(lines: Sequence[str], where: str) -> Iterator[tuple[int, str, str, str]]:
-    """Of each satellite the number of its first line, its name and both lines."""
     name, first = "", ""
     for number, whole in enumerate(lines, start=1):
         line = whole.rstrip()
@@ -138,7 +133,6 @@ def _sets(lines: Sequence[str], where: str) -> Iterator[tuple[int, str, str, str
 
 
 def _check(line: str, begin: str, where: str) -> None:
-    """Refuse what is no line of elements, or is damaged."""
     if not line.startswith(f"{begin} ") or len(line) < LINE:
         raise UserError(f"{where}: expected line {begin} of a TLE, with {LINE} characters")
     total = sum(int(letter) if letter in "0123456789" else letter == "-" for letter in line[: LINE - 1])

@@ -10,7 +10,7 @@ import numpy as np
 from fedpareto_space.orbits.earth import Array, Whole
 
 Sight = Callable[[Whole, Array], Array]
-"""Of rows `[k]` at seconds `[k]` the values `[k]`; above 0: they see each other."""
+"""Function of rows `[k]` and seconds `[k]` with the values `[k]`; above 0: they see each other."""
 
 STEP = 60.0
 """Seconds between two looks. What is shorter is found by its peak."""
@@ -19,7 +19,7 @@ CLOSE = 1e-3
 MOST_STEPS = 60
 """… or after so many steps."""
 NARROWINGS = 24
-"""Of two steps until a peak is known, to a millisecond."""
+"""Golden sections of two steps until a peak is known, to a millisecond."""
 GOLDEN = (np.sqrt(5.0) - 1) / 2
 
 
@@ -42,7 +42,7 @@ def grid(seconds: float, step: float = STEP) -> Array:
 
 
 def above(blocks: Iterable[tuple[Whole, Array]], times: Array, sight: Sight, seconds: float) -> Windows:
-    """When each row is above 0, between 0 and `seconds`.
+    """Find when each row is above 0, between 0 and `seconds`.
 
     A block has row numbers `[m]` and their values on the grid, `[m, t]`.
     """
@@ -75,7 +75,6 @@ def _edges(rows: Whole, values: Array, times: Array, sight: Sight) -> tuple[Whol
 
 
 def _crossings(rows: Whole, low: Array, high: Array, sight: Sight) -> Array:
-    """Where rows cross 0 between two times, by false position (Dowell and Jarratt's Illinois variant, 1971)."""
     if not len(rows):
         return low
     one, other = sight(rows, low), sight(rows, high)
@@ -112,7 +111,6 @@ def _hidden_peaks(
 
 
 def _highest(rows: Whole, low: Array, high: Array, sign: Array, sight: Sight) -> Array:
-    """Where `sign` times the value is largest between two times, by golden sections."""
     for _ in range(NARROWINGS):
         width = GOLDEN * (high - low)
         one, other = high - width, low + width

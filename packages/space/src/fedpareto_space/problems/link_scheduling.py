@@ -21,9 +21,9 @@ from fedpareto_space.problems.links import Downlinks, Link, Passes
 
 WAYS = ("own", "commercial", "relay")
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When a mission begins that does not say when."""
+"""Start of a mission that does not say when."""
 GIGABYTES_AN_HOUR = 3600 / 8000
-"""Of a megabit a second."""
+"""Gigabytes an hour of a megabit a second."""
 MOST_CHOICES = 1_000
 
 
@@ -38,27 +38,27 @@ class LinkScheduling(MORLProblem):
     shell: str = "40/5/1"
     """A Walker shell of circular orbits: satellites/planes/phasing. Client 0 is its first satellite."""
     altitude: float = 530.0
-    """Of the shell, in kilometres."""
+    """Altitude of the shell, in kilometres."""
     inclination: float = 97.5
-    """Of the shell, in degrees."""
+    """Inclination of the shell, in degrees."""
     stations: tuple[str, ...] = ("svalbard",)
     """The operator's own, by name or as latitude,longitude."""
     commercial: tuple[str, ...] = ("fairbanks", "punta-arenas", "hartebeesthoek", "hawaii")
-    """Those of somebody who charges for it."""
+    """Ground stations of somebody who charges for it."""
     choices: Annotated[int, AtLeast(1, MOST_CHOICES)] = 48
-    """Of an episode: after the last one it is over."""
+    """Choices of an episode: after the last one it is over."""
     minutes: Positive = 10.0
     """From one choice to the next."""
     rates: tuple[Positive, ...] = (25.0, 200.0, 3.0)
     """Megabits a second to an own station, to a commercial one, and to a relay, which is always in sight."""
     watts: tuple[Positive, ...] = (6.0, 6.0, 10.0)
-    """What sending takes, in the same order."""
+    """Watts that sending takes, in the same order."""
     prices: tuple[NotNegative, ...] = (0.0, 3.0, 0.0)
     """Euros a minute, in the same order."""
     gathered: Positive = 4.0
     """Megabits a second of new data in sunlight."""
     solar_watts: NotNegative = 6.0
-    """What the panels have left for the radio in sunlight."""
+    """Watts that the panels have left for the radio in sunlight."""
     battery: Positive = 10.0
     """Watt hours for the radio; an episode begins with a full battery."""
 
@@ -99,11 +99,9 @@ class LinkScheduling(MORLProblem):
         )
 
     def default_clients(self) -> int:
-        """One for each satellite."""
         return self._satellites.satellites
 
     def learner(self) -> DQN:
-        """Ten episodes a round."""
         return DQN(
             steps=480,
             lr=0.001,

@@ -39,20 +39,19 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """What orbits decide: when each of s satellites has light and whom it sees, in each of t steps."""
+    """Light and sight of s satellites in each of t steps, which their orbits decide."""
 
     light: np.ndarray
     """Hours in sunlight, `[s, t]`."""
     sight: np.ndarray
     """Hours in which it could send over each of k links, `[s, t, k]`."""
     hours: float
-    """Of a step."""
+    """Hours of a step."""
 
     @classmethod
     def of(
         cls, orbits: Orbits, networks: Sequence[Sequence[Station]], start: datetime, steps: int, hours: float
     ) -> Passes:
-        """Of satellites above some networks of ground stations; after them comes a relay that is always in sight."""
         count, seconds = len(orbits.names), steps * hours * HOUR
         edges = np.arange(steps + 1) * hours * HOUR
         shadow = _overlaps(eclipses(orbits, start, seconds), edges, count)
@@ -91,7 +90,7 @@ class _Tables(NamedTuple):
     sight: Tensor
     """`[s, t + 1, k + 1]`."""
     seen: Tensor
-    """What is observed of these, and of how long there is nobody, `[s, t + 1, 1 + 2k]`."""
+    """Observations of these, and of how long there is nobody, `[s, t + 1, 1 + 2k]`."""
     rate: Tensor
     """`[k + 1]` each."""
     watts: Tensor
@@ -126,17 +125,14 @@ class Downlinks(TensorEnvironment):
 
     @cached_property
     def actions(self) -> Actions:  # type: ignore[override]
-        """Nothing, or one of the links."""
         return Actions(count=1 + len(self.links))
 
     @cached_property
     def horizon(self) -> int:  # type: ignore[override]
-        """The number of steps."""
         return int(self.passes.light.shape[1])
 
     @cached_property
     def _tables(self) -> dict[torch.device, _Tables]:
-        """By device."""
         return {}
 
     def _on(self, device: torch.device) -> _Tables:
@@ -157,29 +153,24 @@ class Downlinks(TensorEnvironment):
         return self._tables[device]
 
     def start(self, n: int, device: torch.device) -> Message:
-        """See TensorEnvironment: nothing gathered yet, and a full battery; of the first satellite."""
         whole = torch.zeros(n, dtype=torch.int64, device=device)
         empty = torch.zeros(n, device=device)
         return {"satellite": whole, "step": whole.clone(), "queue": empty, "energy": empty + self.battery}
 
     def begin(self, addresses: rng.Addresses, device: torch.device) -> Message:
-        """See Environment: client i is satellite i; where there are more clients, the first follows the last."""
         satellite = addresses.client.to(device) % len(self.passes.light)
         return super().begin(addresses, device) | {"satellite": satellite}
 
     def restart(self, state: Message) -> Message:
-        """See TensorEnvironment: a client stays on its satellite."""
         return super().restart(state) | {"satellite": state["satellite"]}
 
     def observe(self, state: Message) -> Tensor:
-        """See TensorEnvironment: data in hours of gathering, a full battery is 1, and so is the whole time ahead."""
         step = state["step"]
         own = [state["queue"] / self.gathered, state["energy"] / self.battery, 1 - step / self.horizon]
         orbit = self._on(step.device).seen[state["satellite"], step]
         return torch.cat([torch.stack(own, dim=1), orbit], dim=1)
 
     def advance(self, state: Message, action: Tensor) -> tuple[Message, Tensor, Tensor]:
-        """See TensorEnvironment: gathers and charges first, then sends."""
         tables, satellite, step = self._on(action.device), state["satellite"], state["step"]
         light = tables.light[satellite, step]
         queue = state["queue"] + self.gathered * light

@@ -1,4 +1,4 @@
-"""Who was busy when: a row for each name, bars along time, a colour for each kind."""
+"""Gantt charts: a row for each name, bars along time, a colour for each kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TALLEST = 24.0
 OTHERS = "#BDBDBD"
 """The colour of kinds after the last of the palette."""
 PARTS = {"whole": (-0.4, 0.8), "upper": (-0.34, 0.32), "lower": (0.02, 0.32)}
-"""Where a bar begins in its row, downwards, and how high it is."""
+"""Beginning of a bar in its row, downwards, and its height."""
 PALE = 0.35
 
 
@@ -38,9 +38,9 @@ class Span:
     kind: str = ""
     """Bars of one kind have one colour."""
     part: Literal["whole", "upper", "lower"] = "whole"
-    """Of the row's height."""
+    """Part of the row's height."""
     pale: bool = False
-    """Whether other bars are to be seen in it."""
+    """Other bars are to be seen in it."""
 
 
 @styled

@@ -14,12 +14,12 @@ from fedpareto_space.report.mission import Station, Tracks
 RADIUS = 6371.0
 """Kilometres, mean."""
 GRAVITY = 398_600.4418
-"""Of the Earth, in km³/s²."""
+"""Gravity of the Earth, in km³/s²."""
 TURNING = 360 / 86_164.0905
 """Degrees by which the Earth turns in a second."""
 COASTLINES = "coastlines.json"
 CORNERS = 90
-"""Of a circle."""
+"""Corners of a circle."""
 
 
 @cache

@@ -29,7 +29,7 @@ HIGHEST = 1e6
 """Kilometres; farther out it is the Sun's orbit."""
 Way = Literal["task", "reply"]
 WITHOUT = "went on without it"
-"""What a server does about a reply that will not count."""
+"""Action of a server about a reply that will not count."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Station:
     mask: float = 0.0
     """Degrees above its horizon from which on it hears a satellite."""
     relay: bool = False
-    """Whether it is a satellite itself, above a place on the equator."""
+    """The station is a satellite itself, above a place on the equator."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Trip:
 
 @dataclass(frozen=True)
 class Fault:
-    """What went wrong, and what was done about it."""
+    """A fault, and what was done about it."""
 
     time: float
     fault: str
@@ -86,7 +86,7 @@ class Transfer:
 
 @dataclass(frozen=True, eq=False)
 class Tracks:
-    """Where satellites are above, in degrees."""
+    """Places below satellites, in degrees."""
 
     step: float
     """Seconds between two places."""
@@ -96,13 +96,12 @@ class Tracks:
 
     @property
     def seconds(self) -> float:
-        """Until when they are known."""
         return float(self.step * (self.latitude.shape[1] - 1))
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a mission came to; means over its seeds."""
+    """Results of a mission; means over its seeds."""
 
     hours: float
     planned_hours: float
@@ -117,10 +116,10 @@ class Summary:
     staleness: float
     """Rounds ago that replies began; NaN where all began in the round that they counted in."""
     measure: str
-    """What the result is measured by …"""
+    """Measure of the result …"""
     value: float
     faults: dict[str, int]
-    """How often what went wrong, in all seeds."""
+    """Number of faults of each kind, in all seeds."""
     seeds: int
 
 
@@ -142,7 +141,7 @@ class Mission:
     altitude: float
     """Kilometres, of half of the satellites; NaN where it is not known."""
     trips: Mapping[int, tuple[Trip, ...]]
-    """By seed."""
+    """Trips by seed."""
     faults: Mapping[int, tuple[Fault, ...]]
     parameters: int
     """Numbers in a model."""
@@ -154,16 +153,13 @@ class Mission:
 
     @property
     def model_bytes(self) -> int:
-        """Of a whole model as it is."""
         return FLOAT32 * self.parameters
 
     def clock(self, seed: int) -> float:
-        """Simulated seconds that are over."""
         return _end(self.record, seed)
 
     @cached_property
     def transfers(self) -> list[Transfer]:
-        """What travelled when in the contacts of the first seed: tasks and replies that arrived before the end."""
         of_satellite = defaultdict[int, list[Sequence[float]]](list)
         for contact in self.contacts.tolist():
             of_satellite[int(contact[2])].append(contact)
@@ -183,7 +179,7 @@ class Mission:
         return sorted(found, key=lambda one: (one.start, one.satellite))
 
     def staleness(self, seed: int) -> list[int]:
-        """How many rounds before the one that it counted in each reply began.
+        """Count the rounds between the one in which each reply began and the one in which it counted.
 
         A round takes as many as it says of the replies that were there when it closed, in the order of their arrival.
         """
@@ -208,7 +204,6 @@ class Mission:
 
     @cached_property
     def summary(self) -> Summary:
-        """The whole mission in a few numbers."""
         record, seeds = self.record, self.record.started
         single = record.objectives[0]
         value = record.mean_over_rounds(0)[:, -1] if record.single else record.indicator("hypervolume")
@@ -366,7 +361,6 @@ def _time(data: dict[str, Any], name: str, where: str) -> float:
 
 
 def _parameters(path: Path) -> int:
-    """Numbers in a model, as its layout says."""
     record = as_object(read_json(path), str(path))
     layout = as_object(record.get("layout"), f"{path}: 'layout'")
     sizes = {name: int(np.prod(integers(shape, f"{path}: 'layout'"))) for name, shape in layout.items()}

@@ -168,7 +168,6 @@ def _grouped(values: Array, every: int) -> Array:
 
 @styled
 def staleness_figure(mission: Mission) -> Figure:
-    """How many replies began how many rounds before the one that they counted in, over all seeds."""
     figure, axes = _chart(2.6)
     counts = Counter(late for seed in mission.record.started for late in mission.staleness(seed))
     axes.bar(list(counts), list(counts.values()), width=0.85, color=colour(0))
@@ -233,4 +232,4 @@ FIGURES = {
     "bytes": bytes_figure,
     "staleness": staleness_figure,
 }
-"""By the name of its file."""
+"""Figures by the name of their file."""

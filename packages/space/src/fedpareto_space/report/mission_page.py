@@ -26,14 +26,14 @@ from fedpareto_space.report import mission_figures as draw
 from fedpareto_space.report.mission import HOUR, Mission, Station, Summary, Transfer
 
 COLOURS = {"#000000": "currentColor", "#ffffff": "var(--paper)", "#e6e6e6": "var(--edge)"}
-"""What becomes of colours that are right on white paper only."""
+"""Replacements of colours that are right on white paper only."""
 TAG = re.compile("<[^>]+>")
 DIGITS = re.compile(r"(\d\.\d)\d+(?![\de])")
-"""Of a place, to a tenth of a point."""
+"""Places in an SVG are cut to a tenth of a point."""
 PAGE = "mission.html"
 """In a run's folder."""
 STATES = {"waiting": "#8A8F98", "receiving": "#0072B2", "training": "#E69F00", "sending": "#009E73"}
-"""What a satellite does, and its colour; safe for colour-blind readers."""
+"""States of a satellite with their colours; safe for colour-blind readers."""
 BAD = "#D62728"
 MOST_TRANSFERS = 30_000
 """On a page; it would take long to open with more."""
@@ -44,13 +44,11 @@ USUAL_SPEED = "5 min a second"
 
 
 def write_page(mission: Mission, out: Path) -> Path:
-    """Writes the page in one step; its path."""
     write_atomically(out, page(mission))
     return out
 
 
 def write_pictures(mission: Mission, folder: Path, kind: str) -> list[Path]:
-    """The figures as `png` or `pdf`, a file each."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -63,7 +61,6 @@ def write_pictures(mission: Mission, folder: Path, kind: str) -> list[Path]:
 
 
 def page(mission: Mission) -> str:
-    """The whole page."""
     seeds = mission.record.started
     data = json.dumps(_data(mission), separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     loader = PackageLoader("fedpareto_space", "report")
@@ -100,7 +97,6 @@ def page(mission: Mission) -> str:
 
 
 def _own_file(name: str) -> Markup:
-    """A style sheet or a script of this folder."""
     return Markup(resources.files("fedpareto_space.report").joinpath(name).read_text(encoding="utf-8"))
 
 
@@ -108,7 +104,6 @@ def _own_file(name: str) -> Markup:
 
 
 def facts(found: Summary) -> dict[str, str]:
-    """The mission in a few words each."""
     whole = found.planned_hours
     time = f"{found.hours:.1f} h" if found.hours >= 1 else TIME.text(HOUR * found.hours)
     return {
@@ -257,6 +252,5 @@ def _spans(found: Any) -> list[int]:
 
 
 def _steps(row: np.ndarray) -> list[int]:
-    """Tenths of a degree, each from the one before."""
     whole = np.rint(10 * row).astype(int)
     return [int(whole[0]), *np.diff(whole).tolist()]

@@ -73,7 +73,7 @@ ABILITIES: Mapping[tuple[int, int], Any] = {
     (3, 1): {"weighting": ["rule", "uniform", "samples"]},
     (3, 4): _offered(server.FAULTS),
 }
-"""What the machines of this package do; rows that are not here may be anything that the protocol has."""
+"""Abilities of this package's machines; rows that are not here may be anything that the protocol has."""
 ONLY: dict[Place, tuple[Any, str]] = {
     (2, 1): (rows.Star(), "is simulated with the topology star"),
     (2, 3): (rows.Steps(1), "trains once for each task: {steps: 1}"),
@@ -86,7 +86,6 @@ AGES = np.array([0, 1, 2, 5, 10, 20, 50])
 
 
 def capabilities(node: int, role: Role, narrower: Mapping[tuple[int, int], Any] | None = None) -> Capabilities:
-    """What a node of this package can do; `narrower` patterns say less for some rows."""
     topologies = ["decentralised"] if role is Role.PEER else ["star", "ring", "hierarchical"]
     wanted = {(2, 1): topologies, **ABILITIES, **(narrower or {})}
     found = {row.place: patterns.read(row.kind, wanted.get(row.place, patterns.ANY)) for row in ROWS}
@@ -166,7 +165,6 @@ def changed(terms: Terms, **rows_: Any) -> Terms:
 
 
 def agreed_spec(spec: Spec, terms: Terms) -> Spec:
-    """The run with the rule that was agreed on."""
     rule = terms.aggregation
     if rule.weighting is rows.Weighting.RULE:
         return replace(spec, algorithm=registry.make_algorithm(rule.rule, _lists(rule.parameters)))
@@ -197,20 +195,17 @@ def policy_of(spec: Spec, terms: Terms) -> Policy:
 
 
 def client_half(spec: Spec, client: int, terms: Terms) -> ClientHalf:
-    """A client that learns as agreed."""
     mu = terms.integration.strength if isinstance(terms.integration, rows.Proximal) else 0.0
     watches = any(isinstance(one, rows.Loss) for one in triggers.every(terms.trigger))
     return ClientHalf(agreed_spec(spec, terms), client, mu, watches)
 
 
 def server_half(spec: Spec, terms: Terms) -> ServerHalf:
-    """A server that learns as agreed."""
     agreed = agreed_spec(spec, terms)
     return ServerHalf(agreed, policy_of(agreed, terms), terms.aggregation.server_lr)
 
 
 def enough_of(terms: Terms, half: ServerHalf) -> int | None:
-    """How many updates close a round; None: those of all who were asked."""
     kind = half.policy.kind
     return None if kind in ("sync", "deadline") else terms.aggregation.minimum
 
@@ -246,7 +241,6 @@ def _refuse(terms: Terms, place: Place, why: str) -> None:
 
 
 def agreement_of(spec: Spec) -> Terms | None:
-    """What the parties of a run agree on; None where no agreement can say it."""
     try:
         coded = {"codec": spec.codec, "error_feedback": not Codec.parse(spec.codec).lossless}
         deadline = {"deadline": spec.policy.deadline} if spec.policy.kind == "deadline" else {}
@@ -260,7 +254,6 @@ def agreement_of(spec: Spec) -> Terms | None:
 
 
 def _same(one: Policy, other: Policy, count: int) -> bool:
-    """Whether two policies close rounds alike and weigh late replies alike."""
     if one.kind == other.kind == "sync":
         return True
     told = [(of.kind, of.deadline, of.late, of.replies(count), of.concurrency, of.compensation) for of in (one, other)]

@@ -65,7 +65,6 @@ class ClientMachine(ClientState):
     # -- events ----------------------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """Return what is to be done about something that has happened."""
         self._out, self._now = [], now
         if self.mode in (Mode.LEFT, Mode.DONE):
             return []
@@ -154,7 +153,6 @@ class ClientMachine(ClientState):
         self._wait()
 
     def _refused(self, source: int, problem: ProtocolError) -> None:
-        """A message cannot be read."""
         kind = KINDS.get(problem.code)
         if kind is not None:
             self._reject(source, problem.code, problem.what, problem.place, problem.session)
@@ -499,7 +497,6 @@ class ClientMachine(ClientState):
         return action
 
     def _act(self, kind: FaultKind, why: str = "", lane: Lane | None = None) -> None:
-        """Do what was agreed about a fault."""
         action, handlers = self._agreed_about(kind), FAULTS[kind][1]
         self._out.append(Told(kind, spelled(action), why))
         usual = handlers.get(Action.IGNORE, ClientMachine._ignore)

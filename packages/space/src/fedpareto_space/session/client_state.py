@@ -1,4 +1,4 @@
-"""What a client of a session knows, and what of it survives a reset."""
+"""The state of a client in a session, and the part of it that survives a reset."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fedpareto_space.wire.vocabulary import FaultKind
 WAIT, TRIGGER = "wait", "trigger"
 """Names of timers: how long to wait for the server, and when a trigger may fire by time alone."""
 Verify = Callable[[int, bytes], bool]
-"""Whether a node is who it says, by a message's bytes: a hook for signatures."""
+"""Test whether a node is who it says, by a message's bytes: a hook for signatures."""
 _CHECKPOINT = "the checkpoint of a client's session"
 
 
 class Mode(Enum):
-    """What a client is doing."""
+    """Modes of a client."""
 
     IDLE = "idle"
     AGREED = "agreed"
@@ -39,14 +39,14 @@ class Mode(Enum):
 
 @dataclass(eq=False)
 class Lane:
-    """What a client knows of one lane: the global message that it builds on, and what it has made of it."""
+    """State of one lane: the global message that it builds on, and what the client has made of it."""
 
     ask: Ask
     version: int
     digest: bytes
     """SHA-256 of the global message's tensors."""
     local: Arrays
-    """Where the next local step begins …"""
+    """Tensors from which the next local step begins …"""
     local_digest: bytes
     """… as it was stored."""
     progress: triggers.Progress
@@ -54,25 +54,25 @@ class Lane:
     steps: int = 0
     """Local steps since that global message."""
     after: int = 0
-    """Those of them after the submission."""
+    """Local steps after the submission."""
     submitted: bool = False
     received: bool = False
-    """Whether the server said that it has the submission."""
+    """The server said that it has the submission."""
     tries: int = 0
     """Trainings that were tried again."""
 
 
 @dataclass
 class ClientState:
-    """See ClientMachine."""
+    """State of a client's machine."""
 
     node: int
-    """Its ipn node number."""
+    """Number of its node in the ipn scheme."""
     client: int
-    """Its number in the federation."""
+    """Number of the client in the federation."""
     capabilities: Capabilities
     slices: Mapping[str, slice] = field(default_factory=dict)
-    """Where the named tensors of a model lie."""
+    """Slices of a model by the names of its tensors."""
     rule: CheckRule = any_rule
     """Knows the aggregation rules and their parameters."""
     verify: Verify = lambda node, data: False
@@ -88,12 +88,12 @@ class ClientState:
     def __post_init__(self) -> None:
         self.coder = Coder(Codec())
         self.faults: set[FaultKind] = set()
-        """What is wrong with this node now."""
+        """Faults of this node that last."""
         self._answers: dict[tuple[int, str, int], messages.Update] = {}
         self._manifests: set[bytes] = set()
         """Digests of manifests that the server has: they are sent once."""
         self._countered: tuple[messages.Counter, int] | None = None
-        """What it proposed instead, and to whom."""
+        """Counter-offer of this client, and the node that got it."""
         self._busy: Lane | None = None
         self._later: list[messages.Global] = []
         """Arrived while a local step is being done."""
@@ -102,20 +102,18 @@ class ClientState:
         self._standbys = 0
         """Stand-bys that were asked to take over."""
         self._alone = False
-        """Whether it goes on by itself, because the server is silent."""
+        """The client goes on by itself, because the server is silent."""
         self._checkpoint = b""
         self._out: list[Effect] = []
         self._now = 0.0
 
     @property
     def agreed(self) -> Terms:
-        """The terms, once there are some."""
         assert self.terms is not None, "nothing is done before there is an agreement"
         return self.terms
 
     @property
     def speaker(self) -> Voice:
-        """Who says it, once there is an agreement."""
         assert self.voice is not None, "nothing is said before there is an agreement"
         return self.voice
 
@@ -152,7 +150,6 @@ class ClientState:
         } | digests
 
     def restore(self, saved: bytes, now: float = 0.0) -> None:
-        """As it was saved."""
         kept = Saved.from_bytes(saved, _CHECKPOINT)
         session, agreement, sequence = kept.values["voice"]
         self.voice = Voice(self.node, bytes.fromhex(session), bytes.fromhex(agreement), sequence)

@@ -36,33 +36,31 @@ from fedpareto_space.wire.terms import Alternatives, Terms
 from fedpareto_space.wire.vocabulary import FaultKind, Role
 
 SESSION = bytes(range(8))
-"""Of simulations, which have one; a real server draws it."""
+"""Session of simulations, which have one; a real server draws it."""
 HORIZON = 30 * 24 * 3600.0
 """Simulated seconds after which a session that has not ended is left alone."""
 
 Mishaps = Mapping[int, Sequence[Mishap]]
-"""By node."""
+"""Mishaps by node."""
 
 
 @dataclass
 class Plan:
-    """What is public about a session before it begins."""
+    """Public knowledge about a session before it begins."""
 
     spec: Spec
     terms: Terms
-    """What the server would like best."""
+    """Terms that the server would like best."""
     offers: Alternatives | None = None
     """All that it would do; nothing: only that."""
     session: bytes = SESSION
 
     @classmethod
     def of(cls, spec: Spec, terms: Terms | None = None) -> Plan:
-        """A run, by its usual rows or these."""
         return cls(spec, terms or terms_of(spec))
 
     @property
     def nodes(self) -> dict[int, int]:
-        """The node of each client."""
         return {client: FIRST_CLIENT + client for client in range(self.spec.clients)}
 
     def linked(self, client: int) -> tuple[int, ...] | None:
@@ -76,7 +74,6 @@ class Plan:
         return [one.node for one in self.terms.servers]
 
     def server_machine(self, node: int, half: ServerHalf) -> ServerMachine:
-        """Of the server, or of a stand-by."""
         return ServerMachine(
             node,
             self.session,
@@ -91,7 +88,6 @@ class Plan:
         )
 
     def client_machine(self, client: int, abilities: Capabilities | None = None) -> ClientMachine:
-        """Of one client."""
         node = self.nodes[client]
         found = abilities or capabilities(node, Role.CLIENT, beginning_as(self.spec))
         return ClientMachine(node, client, found, slices=self.spec.problem.layout.slices, rule=known_rule)
@@ -99,12 +95,12 @@ class Plan:
 
 @dataclass
 class Finished:
-    """How a session ended."""
+    """The end of a session."""
 
     seconds: float
     """Simulated."""
     models: dict[int, np.ndarray]
-    """What each client uses."""
+    """Model that each client uses."""
     digest: bytes | None
     """SHA-256 of what the server sent all clients at the end, by client."""
     log: list[Note]
@@ -112,7 +108,6 @@ class Finished:
     """Why each node left; empty if it did not."""
 
     def faults(self) -> list[tuple[str, str]]:
-        """What went wrong, and what was done about it."""
         known = {spelled(kind) for kind in FaultKind}
         return [(note.what, note.action) for note in self.log if note.what in known]
 
@@ -124,12 +119,12 @@ class Simulation:
     plan: Plan
     network: Network = field(default_factory=MemoryNetwork)
     contacts: Sequence[Contact] = ()
-    """When which nodes hear each other, if not always."""
+    """Contacts of nodes, if they do not hear each other always."""
     seconds: Callable[[Ask], float] = lambda ask: 1.0
-    """How long a client trains."""
+    """Seconds that a client trains."""
     mishaps: Mishaps = field(default_factory=dict)
     abilities: Mapping[int, Capabilities] = field(default_factory=dict)
-    """By client, where they are not all that this package can do."""
+    """Abilities by client, where they are not all that this package can do."""
     on_exchange: Callable[[Exchange, float], None] = lambda exchange, now: None
     horizon: float = HORIZON
 
@@ -153,7 +148,6 @@ class Simulation:
         self.on_exchange(exchange, now)
 
     def _peer(self, client: int) -> ClientHost | PeerHost:
-        """Of a session without a server."""
         plan, node = self.plan, self.plan.nodes[client]
         half = server_half(plan.spec, plan.terms)
         abilities = self.abilities.get(client) or capabilities(node, Role.PEER, beginning_as(plan.spec))
@@ -179,7 +173,6 @@ class Simulation:
 
     @property
     def hosts(self) -> list[Host]:
-        """All nodes."""
         return [*self.servers, *self.clients]
 
     def run(self) -> Finished:
@@ -225,7 +218,6 @@ def _edges(contacts: Iterable[Contact]) -> Iterable[tuple[float, bool, int, int]
 
 
 def result_digest(exchange: Exchange) -> bytes:
-    """SHA-256 of what all clients use: of the global model, where there is one."""
     asks = sorted(exchange.asks, key=lambda ask: ask.client)
     return digest({f"{ask.client:09d} {name}": array for ask in asks for name, array in ask.tensors.items()})
 
@@ -246,7 +238,6 @@ def routes_of(topology: object, server: int, clients: Sequence[int]) -> dict[tup
 
 
 def _tree(head: int, below: Sequence[int], levels: int) -> dict[tuple[int, int], int]:
-    """The routes between a node and all below it."""
     if levels < 2 or not below:
         return {}
     size = max(2, round(len(below) ** ((levels - 1) / levels)))

@@ -1,4 +1,4 @@
-"""What happens to a machine, and what it wants done. Machines have no clock, no socket and no file."""
+"""Events that happen to a machine, and effects that it wants. Machines have no clock, no socket and no file."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from fedpareto_space.wire.terms import Terms
 from fedpareto_space.wire.vocabulary import FaultKind
 
 MACHINE, LEARNT = "machine", "learnt"
-"""What is kept for a reset."""
+"""Keys of what is kept for a reset."""
 
 
 class Pupil(Protocol):
@@ -35,29 +35,29 @@ class Pupil(Protocol):
         """One local step."""
 
     def model(self, solution: Arrays) -> np.ndarray:
-        """What the client uses."""
+        """Return the model that the client uses."""
 
     def saved(self) -> bytes:
-        """Its private state."""
+        """Return the private state."""
 
     def restore(self, saved: bytes) -> None:
-        """As it was saved; nothing: as it began."""
+        """Go back to what was saved; nothing: to the beginning."""
 
 
 class Teacher(Protocol):
     """The server's half."""
 
     def ask(self) -> Exchange:
-        """What is asked now."""
+        """Return what is asked now."""
 
     def tell(self, answers: Sequence[Answer]) -> Exchange:
         """Learns, and asks again."""
 
     def saved(self) -> bytes:
-        """Its state."""
+        """Return the state."""
 
     def restore(self, saved: bytes) -> Exchange:
-        """As it was saved."""
+        """Go back to what was saved."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Note:
 
 @dataclass
 class Host(ABC):
-    """What clients and servers have in common: timers, messages, and a log."""
+    """Timers, messages and a log, which clients and servers have in common."""
 
     transport: Transport
     store: MutableMapping[str, bytes] = field(default_factory=dict)
     mishaps: list[Mishap] = field(default_factory=list)
-    """What goes wrong on purpose."""
+    """Faults that happen on purpose."""
     log: list[Note] = field(default_factory=list)
     tell: Callable[[Note], None] = lambda note: None
     on_send: Callable[[int, Send, float], None] = lambda node, effect, now: None
@@ -95,32 +95,28 @@ class Host(ABC):
 
     @property
     def node(self) -> int:
-        """Its number."""
         return self.transport.node
 
     @property
     def active(self) -> bool:
-        """Whether it takes part."""
         return not self.reason and not self.dead
 
     @abstractmethod
     def handled(self, event: Event, now: float) -> list[Effect]:
-        """What the machine makes of an event."""
+        """Return the effects of an event."""
 
     @abstractmethod
     def learn(self, effect: Effect, now: float) -> None:
-        """What only clients or only servers do."""
+        """Carry out effects of only clients or only servers."""
 
     # -- time ------------------------------------------------------------------------------------------------------
 
     def next(self) -> float:
-        """When a timer or something that was begun is due."""
         if not self.active:
             return inf
         return min([*self._timers.values(), *(due[0] for due in self._due[:1])], default=inf)
 
     def later(self, event: Event, at: float) -> None:
-        """Something will have happened then."""
         heapq.heappush(self._due, (at, next(self._order), event))
 
     def tick(self, now: float) -> bool:
@@ -174,7 +170,6 @@ class Host(ABC):
             self.transport.send(effect.to, data, now, priority=effect.priority, lifetime=effect.lifetime, replaces=key)
 
     def note(self, now: float, what: str, action: str = "", detail: str = "") -> None:
-        """Adds to the log."""
         entry = Note(now, self.node, what, action, detail)
         self.log.append(entry)
         self.tell(entry)
@@ -194,11 +189,11 @@ class ClientHost(Host):
     make_machine: Callable[[], ClientMachine] = field(kw_only=True)
     """A new machine that knows nothing: after a reset there is another one."""
     make_pupil: Callable[[Terms], Pupil] = field(kw_only=True)
-    """What learns as agreed."""
+    """Makes what learns as agreed."""
     seconds: Callable[[Ask], float] = lambda ask: 0.0
-    """How long a local step takes, where that is simulated."""
+    """Seconds of a local step, where that is simulated."""
     model: np.ndarray | None = None
-    """What the client uses at the end."""
+    """Model that the client uses at the end."""
     steps: int = 0
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a client makes of a global model (table 6.2, row 5). Every formula is in float32, one operation at a time."""
+"""Integration of a global model by a client (table 6.2, row 5). Formulas are in float32, one operation at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from fedpareto_space.wire import rows
 def integrated(
     rule: Any, new: Arrays, local: Arrays, base: Arrays, slices: Mapping[str, slice]
 ) -> dict[str, np.ndarray]:
-    """Where training begins: tensors of the global message, each brought together with the local one.
+    """Return the tensors from which training begins: those of the global message, each brought together with the local
+    one.
 
     `local` is what the client has, `base` the global message from which that came; `slices` say where the named tensors
     of a model lie in a flat vector. A tensor that the client has no other version of is taken as it is.

@@ -1,4 +1,4 @@
-"""What survives a reset: plain values and arrays in one piece, with a digest that finds any altered byte."""
+"""State that survives a reset: plain values and arrays in one piece, with a digest that finds any altered byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Saved:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """In one piece."""
         buffer = io.BytesIO()
         text = np.frombuffer(json.dumps(self.values, sort_keys=True).encode(), dtype=np.uint8)
         arrays: Any = {_VALUES: text} | {f"a/{name}": array for name, array in self.arrays.items()}
@@ -48,10 +47,8 @@ class Saved:
             raise DamagedFile(f"{what} is damaged: {in_words(problem)}") from None
 
     def put(self, name: str, arrays: dict[str, np.ndarray]) -> None:
-        """Adds arrays of one purpose."""
         self.arrays |= {f"{name}/{part}": array for part, array in arrays.items()}
 
     def get(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays of one purpose."""
         place = f"{name}/"
         return {key.removeprefix(place): one for key, one in self.arrays.items() if key.startswith(place)}

@@ -92,13 +92,12 @@ class ClientHalf:
     spec: Spec
     client: int
     mu: float = 0.0
-    """Of a proximal term towards the global model (table 6.2, row 5)."""
+    """Strength of a proximal term towards the global model (table 6.2, row 5)."""
     watches: bool = False
-    """Whether the training loss is measured after every step: a trigger may need it."""
+    """The training loss is measured after every step: a trigger may need it."""
 
     @cached_property
     def engine(self) -> LocalEngine:
-        """Of one client, for one seed."""
         spec, seed = self.spec, self.spec.seeds[0]
         learner = Nearby(spec.learner, self.mu) if self.mu else spec.learner
         alone = only(spec.federation(seed), self.client)
@@ -132,7 +131,6 @@ class ClientHalf:
         return float(measured[self.client])
 
     def model(self, solution: Arrays) -> np.ndarray:
-        """The model that the client uses: what it is sent, combined with what it keeps."""
         found = self.engine.models(0, self._parcel(tensors_of(solution, self.engine)))[self.client]
         return found.detach().cpu().numpy()
 
@@ -142,13 +140,11 @@ class ClientHalf:
     # -- what survives a reset -------------------------------------------------------------------------------------
 
     def saved(self) -> bytes:
-        """The private state."""
         checkpoint = Checkpoint()
         checkpoint.put_private(self.engine.private)
         return checkpoint.to_bytes()
 
     def restore(self, saved: bytes) -> None:
-        """As it was saved; nothing: as it began."""
         loaded = Checkpoint.from_bytes(saved, "the client's checkpoint") if saved else Checkpoint()
         self.engine.private = loaded.get_private(self.engine.device)
 
@@ -178,7 +174,6 @@ class ServerHalf:
 
     @cached_property
     def setting(self) -> Setting:
-        """What is public. Where a round does not wait, everybody is asked in every round."""
         setting = settings_of(self.spec)[0]
         participation = setting.participation if self.policy.waits else 1.0
         initial = setting.initial.to(self.spec.engine.dtype)
@@ -186,11 +181,9 @@ class ServerHalf:
 
     @property
     def over(self) -> bool:
-        """Whether all rounds are done."""
         return self.state.round >= self.spec.rounds
 
     def ask(self) -> Exchange:
-        """What each client is asked now; at the end, what each of them uses."""
         with one_thread():
             if self.over:
                 parcels = self.spec.algorithm.solutions(self.state)
@@ -209,11 +202,9 @@ class ServerHalf:
         return why or too_large(message)
 
     def shapes(self, step: str) -> Mapping[str, tuple[int, ...]]:
-        """What a client step replies with; nothing, if there is no such step."""
         return self.spec.algorithm.reply_shapes(self.setting).get(step, {})
 
     def tell(self, answers: Sequence[Answer]) -> Exchange:
-        """Learns from these updates, and asks again."""
         with one_thread():
             now = {(ask.client, ask.lane): ask for ask in self.ask().asks}
             replies = [self._reply(answer, now) for answer in answers]
@@ -249,13 +240,11 @@ class ServerHalf:
     # -- what survives a reset, or goes to a stand-by --------------------------------------------------------------
 
     def saved(self) -> bytes:
-        """The server's state."""
         checkpoint = Checkpoint(values={"exchanges": self._exchanges})
         checkpoint.put_state(self.state, "state")
         return checkpoint.to_bytes()
 
     def restore(self, saved: bytes) -> Exchange:
-        """As it was saved; gives what is asked then."""
         checkpoint = Checkpoint.from_bytes(saved, "the server's checkpoint")
         self.state = checkpoint.get_state(self.spec.algorithm.begin(self.setting), "state")
         self._exchanges = int(checkpoint.values["exchanges"])
@@ -269,13 +258,11 @@ def _asks(tasks: Tasks) -> Iterator[Ask]:
 
 
 def stacked_task(ask: Ask, options: Any) -> Tasks:
-    """What a client was asked, as a stack of one."""
     task = Task(ask.client, ask.round, tensors_of(ask.tensors, options), ask.step, ask.lane).stacked()
     return replace(task, begun={name: one[None] for name, one in tensors_of(ask.begun, options).items()})
 
 
 def arrays_of(message: Message) -> dict[str, np.ndarray]:
-    """Tensors as arrays of their own."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in message.items()}
 
 

@@ -34,18 +34,16 @@ class Case:
     ends: Mapping[int, str] = field(default_factory=dict)
     """Reasons of nodes that leave before they are done."""
     same: bool = True
-    """Whether the result is that of the undisturbed run."""
+    """The result is that of the undisturbed run."""
     follows: tuple[tuple[int, str, str], ...] = ()
     """Nodes, other faults and actions that are logged, too."""
 
     def terms(self, spec: Spec) -> Terms:
-        """The agreement of a session with this fault."""
         servers = (SERVER, STANDBY) if self.fault is FaultKind.SERVER_CHANGE else (SERVER,)
         return changed(terms_of(spec, servers), **self.rows)
 
     @property
     def name(self) -> str:
-        """The fault in words."""
         return spelled(self.fault)
 
     @property

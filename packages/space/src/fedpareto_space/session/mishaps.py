@@ -1,4 +1,4 @@
-"""What goes wrong on purpose, to see whether what was agreed about it is done."""
+"""Faults on purpose, to see whether what was agreed about them is done."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ class Mishap:
     fault: FaultKind
     round: int = 1
     seconds: float = 0.0
-    """How long it lasts, or how late it makes a client."""
+    """Seconds that it lasts, or by which it makes a client late."""
 
 
 def poisoned(answer: Answer) -> Answer:
-    """With numbers that are none."""
     return replace(answer, tensors={name: np.full_like(array, np.nan) for name, array in answer.tensors.items()})
 
 
@@ -35,7 +34,6 @@ def flipped(tensors: Arrays) -> None:
 
 
 def altered(data: bytes, mishaps: list[Mishap]) -> Iterator[bytes]:
-    """What is sent instead of a message: itself, twice, with another payload, or in another version."""
     wanted = {FaultKind.DUPLICATE, FaultKind.CORRUPT_PAYLOAD, FaultKind.VERSION_MISMATCH}
     due = [one for one in mishaps if one.fault in wanted]
     message = messages.decode(data) if due else None
@@ -58,6 +56,5 @@ def altered(data: bytes, mishaps: list[Mishap]) -> Iterator[bytes]:
 
 
 def extensions_of(mishaps: list[Mishap]) -> tuple[messages.Extension, ...]:
-    """What nobody understands and everybody must, if that is among them: it changes the meaning of a trigger."""
     unknown = any(one.fault is FaultKind.UNKNOWN_EXTENSION for one in mishaps)
     return (messages.Extension(99, True, 2, 3),) if unknown else ()

@@ -43,13 +43,13 @@ def neighbours_of(node: int, nodes: Sequence[int], count: int) -> tuple[int, ...
 
 @dataclass
 class PeerMachine:
-    """See the module."""
+    """A node of a session without a server."""
 
     node: int
     client: int
     session: bytes
     terms: Terms
-    """What this node would do."""
+    """Terms that this node would agree to."""
     nodes: Mapping[int, int]
     """The node of each client."""
     capabilities: Capabilities
@@ -88,7 +88,7 @@ class PeerMachine:
 
     @property
     def ready(self) -> bool:
-        """Whether there is an agreement: of the proposer with all, of the others with it; in a graph, with all
+        """Tell whether there is an agreement: of the proposer with all, of the others with it; in a graph, with all
         neighbours.
         """
         if self.linked is not None:
@@ -96,7 +96,6 @@ class PeerMachine:
         return self.offered_to <= self.agreed if self.offered_to else bool(self.agreed) or len(self.nodes) == 1
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What is to be done about something that has happened."""
         self._out, self._now = [], now
         if self.left:
             return []
@@ -186,7 +185,6 @@ class PeerMachine:
                 self._out.append(Train(ask, ask.tensors))
 
     def _trained(self, answer: Answer) -> None:
-        """Its update goes to the neighbours, and counts here as it does there: as the codec leaves it."""
         if self.exchange is None or answer.failure:
             self._leave(f"training failed: {answer.failure}")
             return
@@ -215,11 +213,9 @@ class PeerMachine:
             self._take(key, data)
 
     def _bases(self, ask: Ask, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-        """Where an update began, for its codec; in a graph, nobody but its sender knows that."""
         return bases(ask.tensors, shapes) if self.linked is None else {}
 
     def _asks(self) -> dict[Key, Ask]:
-        """Whose updates this exchange waits for: everybody's; in a graph, its own and its neighbours'."""
         assert self.exchange is not None
         version = self.exchange.version
         heard = set(self.nodes.values()) if self.linked is None else {self.node, *self.linked}
@@ -279,6 +275,5 @@ class PeerMachine:
 
 
 def as_peers(terms: Terms, neighbours: int = 1) -> Terms:
-    """The same terms without a server."""
     failures = replace(terms.server_failures, succession=(), handover_after=None)
     return replace(terms, topology=rows.Decentralised(neighbours), servers=(), server_failures=failures)

@@ -37,11 +37,11 @@ PAUSE = 0.05
 LINGER = 5.0
 """Seconds after a node's last word in which it helps what it sent on its way."""
 KILLED = 9
-"""Of a process that a mishap ends as a loss of power would."""
+"""Signal that ends a process as a loss of power would."""
 
 
 class Folder(MutableMapping[str, bytes]):
-    """What a node keeps, in files."""
+    """Files of what a node keeps."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,33 +68,30 @@ class Folder(MutableMapping[str, bytes]):
 
 @dataclass(frozen=True)
 class Node:
-    """Who a process is."""
+    """Identity of a process in a session."""
 
     node: int
     spec: str
     """The file of the run."""
     terms: str
-    """What the server would like best, as CBOR in hexadecimal digits."""
+    """Terms that the server would like best, as CBOR in hexadecimal digits."""
     session: str
     ports: dict[str, int]
-    """By node, on this machine."""
+    """Ports on this machine by node."""
     folder: str
     loss: float = 0.0
     """Share of frames that this node's channel loses."""
     mishaps: Sequence[tuple[str, int, float]] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
-        """As a file."""
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Node:
-        """From such a file."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
 def nodes_of(plan: Plan, ports: dict[int, int], folder: Path, mishaps: Any, loss: float = 0.0) -> dict[int, Path]:
-    """The files of all nodes of a session."""
     folder.mkdir(parents=True, exist_ok=True)
     spec, terms = folder / "spec.yaml", cbor.encode(TERMS.to_wire(plan.terms)).hex()
     spec.write_text(plan.spec.to_yaml(), encoding="utf-8")
@@ -146,7 +143,6 @@ class _Client(ClientHost):
     """A client whose reset is the end of its process."""
 
     def restart(self, now: float) -> None:
-        """See ClientHost: of a process that was started again."""
         if self.steps:
             self.store[f"struck-{FaultKind.CLIENT_RESET.name}"] = b""
             sys.stdout.flush()
@@ -190,7 +186,6 @@ def _go(host: Host, transport: UdpTransport, peers: Sequence[int]) -> None:
 
 
 def main() -> None:
-    """The program."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.exit(run(Node.read(Path(sys.argv[1]))))
 

@@ -62,10 +62,10 @@ class Delivered:
     digest: str
     """SHA-256 of what arrived."""
     identical: bool
-    """Whether that is what was sent."""
+    """The bytes that arrived are those that were sent."""
     rows: int
     predictions_equal: bool
-    """Whether the model that arrived says the same of every row as the one on the ground, bit for bit."""
+    """The model that arrived says the same of every row as the one on the ground, bit for bit."""
     difference: float
     """The largest difference to the network that was trained, which has not travelled."""
 
@@ -83,27 +83,26 @@ class Federated:
     sent: int
     """Bytes of all nodes, with headers and repetitions."""
     messages: Mapping[str, int]
-    """How many of each type."""
+    """Number of messages of each type."""
     digest: str | None
     reference: str
-    """That of the local engine."""
+    """Digest of the local engine's result."""
     equal: bool
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """All of it."""
+    """Results of a whole rehearsal."""
 
     loss: float
     rate: float
     delivered: Delivered
     federated: Federated
     faults: Mapping[str, bool] = field(default_factory=dict)
-    """Whether each of the failure matrix ended as agreed, if they were tried."""
+    """Faults of the failure matrix, if they were tried: true for each that ended as agreed."""
 
     @property
     def good(self) -> bool:
-        """Whether everything is as it should be."""
         model = self.delivered.identical and self.delivered.predictions_equal
         return model and self.federated.equal and all(self.faults.values())
 
@@ -138,7 +137,6 @@ class Rehearsing:
 
     @property
     def steps(self) -> int:
-        """How many there are."""
         return 3 + self.spec.rounds + 1 + (len(cases()) if self.with_faults else 0)
 
     def run(self) -> Rehearsal:
@@ -182,7 +180,6 @@ class Rehearsing:
         )
 
     def _carried(self, data: bytes) -> tuple[bytes, dict[str, Any]]:
-        """What a satellite gets of it, over CFDP."""
         network = CfdpNetwork(self.channel, seed=self.spec.seeds[0])
         ground, satellite = network.transport(SERVER), network.transport(FIRST_CLIENT)
         ground.send(FIRST_CLIENT, data, 0.0)
@@ -200,7 +197,6 @@ class Rehearsing:
     # -- a federation ----------------------------------------------------------------------------------------------
 
     def terms(self) -> Terms:
-        """What is agreed."""
         terms = terms_of(self.spec)
         content = terms.format.content
         agreed = rows.Format(content, self.codec, error_feedback=True, objectives=terms.format.objectives)
@@ -266,7 +262,6 @@ class Rehearsing:
 
 
 def as_agreed(case: Case, finished: Finished, reference: bytes) -> bool:
-    """Whether a session with a fault ended in what was agreed about it."""
     told = {(note.node, note.what, note.action) for note in finished.log}
     ends = all(
         node in case.silent or reason == case.ends.get(node, "done") for node, reason in finished.reasons.items()
@@ -275,7 +270,6 @@ def as_agreed(case: Case, finished: Finished, reference: bytes) -> bool:
 
 
 def reference_digest(spec: Spec) -> bytes:
-    """What the local engine sends its clients at the end of the same run."""
     engine = backends.local(spec)
     with engine.threads():
         state = spec.algorithm.begin(engine.settings[0])
@@ -310,7 +304,6 @@ def inputs_of(spec: Spec) -> Tensor:
 
 
 def same_bits(first: Tensor, second: Tensor) -> bool:
-    """Whether all numbers are equal, bit for bit."""
     return first.shape == second.shape and np.array_equal(first.numpy().view(np.uint32), second.numpy().view(np.uint32))
 
 

@@ -55,7 +55,6 @@ class ServerMachine(ServerState):
     left: bool = False
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What is to be done about something that has happened."""
         self._out, self._now = [], now
         if self.left:
             return []
@@ -177,7 +176,6 @@ class ServerMachine(ServerState):
             self._out.append(Copy(others))
 
     def _again(self, member: Member, full: bool = False) -> None:
-        """What this client is asked now, as a difference to what it holds if that is known."""
         if self.exchange is None or self._learning or member.terms is None:
             if member.terms is None and member.status is Status.OFFERED:
                 self._offer_to(member)
@@ -406,20 +404,17 @@ class ServerMachine(ServerState):
 
     @property
     def failures(self) -> ServerFailures:
-        """What was agreed."""
         return self.terms.server_failures
 
     # -- clients that do not answer --------------------------------------------------------------------------------
 
     def _missing(self) -> list[Member]:
-        """Those from whom an update of this exchange is still to come."""
         if self.exchange is None:
             return []
         wanted = {ask.client for ask in self.exchange.asks if (ask.client, ask.lane) not in self.answers}
         return [self.of_client(client) for client in sorted(wanted) if self.of_client(client).status.there]
 
     def _waited(self) -> None:
-        """Some clients have not answered in time."""
         if self.paused or self._learning or self.exchange is None:
             return
         if self.over:
@@ -453,7 +448,6 @@ class ServerMachine(ServerState):
         return action in (Action.CONTINUE, Action.IGNORE) and bool(self.there)
 
     def _heard(self, member: Member) -> None:
-        """A client that was silent is back."""
         member.tries = 0
         if member.status is not Status.SILENT:
             return
@@ -572,7 +566,6 @@ class ServerMachine(ServerState):
         self._out += [SetTimer(ROUND, None), SetTimer(DEADLINE, None)]
 
     def _call_again(self, fault: Trouble) -> None:
-        """Ask clients once more that did not answer."""
         if self._tries >= self.terms.client_failures.retries:
             self._leave(fault.why, Reason.QUORUM_LOST)
             return
@@ -651,13 +644,11 @@ FAULTS: Mapping[FaultKind, tuple[str, Mapping[Action, Handler]]] = {
 
 
 def _in(problem: ProtocolError, session: bytes) -> ProtocolError:
-    """With the session that an answer names."""
     problem.session = problem.session or session
     return problem
 
 
 def _sum(first: Answer, second: Answer) -> Answer:
-    """Both updates, one on top of the other."""
     begun = bases(first.ask.tensors, shapes_of(first.tensors))
     added: dict[str, np.ndarray] = {
         name: first.tensors[name] + (second.tensors[name] - base) for name, base in begun.items()
@@ -666,5 +657,4 @@ def _sum(first: Answer, second: Answer) -> Answer:
 
 
 def lanes_of(asks: tuple[Ask, ...], client: int) -> list[Ask]:
-    """What one client is asked."""
     return [ask for ask in asks if ask.client == client]

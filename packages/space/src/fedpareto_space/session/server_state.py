@@ -1,4 +1,4 @@
-"""What a server of a session knows: its members, what it asked them, and what a stand-by needs to go on."""
+"""The state of a server in a session: its members, what it asked them, and what a stand-by needs to go on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUND, DEADLINE, OFFER, SILENCE = "round", "deadline", "offer", "silence"
 stand-by waits for the server.
 """
 VERSIONS_KEPT = 8
-"""Of what a client was asked: an update that builds on an older one is on an unknown base."""
+"""Versions of what a client was asked: an update that builds on an older one is on an unknown base."""
 _COPY = "the copy of a server's state"
 
 Refuse = Callable[[Answer], str | None]
@@ -33,7 +33,7 @@ Shapes = Callable[[str], Mapping[str, tuple[int, ...]]]
 
 
 class Status(Enum):
-    """What a client is to the server."""
+    """Status of a client at the server."""
 
     OFFERED = "offered"
     JOINED = "joined"
@@ -45,7 +45,6 @@ class Status(Enum):
 
     @property
     def there(self) -> bool:
-        """Whether updates may come from it."""
         return self in (Status.OFFERED, Status.JOINED)
 
 
@@ -59,22 +58,21 @@ class Member:
     terms: Terms | None = None
     status: Status = Status.OFFERED
     offered: float = -inf
-    """When it was made an offer."""
+    """Time of the last offer to it."""
     asked: dict[tuple[int, int], Ask] = field(default_factory=dict)
-    """By version and lane, the last few."""
+    """The last asks by version and lane."""
     sent: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The version and lane of what went out under a sequence number."""
     held: dict[int, int] = field(default_factory=dict)
-    """By lane, the version that it is known to hold."""
+    """The version that it is known to hold, by lane."""
     answered: set[tuple[int, int]] = field(default_factory=set)
     """Versions and lanes of its updates."""
     manifests: dict[bytes, Manifest] = field(default_factory=dict)
-    """By digest: a client sends each once."""
+    """Manifests by digest: a client sends each once."""
     invalid: int = 0
     tries: int = 0
 
     def note(self, ask: Ask, version: int) -> None:
-        """What it was asked."""
         self.asked[version, ask.lane] = ask
         self.sent[self.voice.sequence] = version, ask.lane
         self.asked = {key: one for key, one in self.asked.items() if key[0] > version - VERSIONS_KEPT}
@@ -84,12 +82,12 @@ class Member:
 
 @dataclass
 class ServerState:
-    """See ServerMachine."""
+    """State of a server's machine."""
 
     node: int
     session: bytes
     terms: Terms
-    """What the server would do: rows of table 6.3 are the same for all clients."""
+    """Terms that the server would agree to: rows of table 6.3 are the same for all clients."""
     offers: Alternatives
     nodes: Mapping[int, int]
     """The node of each client."""
@@ -98,9 +96,9 @@ class ServerState:
     enough: int | None = None
     """Updates that close a round although others are still at work; None: all who were asked."""
     late: bool = True
-    """Whether an update of an earlier round has a meaning to the rule."""
+    """An update of an earlier round has a meaning to the rule."""
     standby: bool = False
-    """Whether another node is the server, until it falls silent."""
+    """Another node is the server, until it falls silent."""
     extensions: tuple[Extension, ...] = ()
     exchange: Exchange | None = None
 
@@ -109,7 +107,7 @@ class ServerState:
             node: Member(node, client, Voice(self.node, self.session)) for client, node in self.nodes.items()
         }
         self.answers: dict[tuple[int, int], Answer] = {}
-        """Of this exchange, by client and lane …"""
+        """Answers of this exchange, by client and lane …"""
         self.latecomers: dict[tuple[int, int], Answer] = {}
         """… and of earlier ones."""
         self.over, self.paused = False, False
@@ -117,18 +115,16 @@ class ServerState:
         """Times that a lost quorum was waited for."""
         self._learning = False
         self._late = False
-        """Whether the round's deadline is over."""
+        """The round's deadline is over."""
         self._copy = b""
         self._out: list[Effect] = []
         self._now = 0.0
 
     @property
     def there(self) -> list[Member]:
-        """Those from whom updates may come."""
         return [member for member in self.members.values() if member.status.there]
 
     def of_client(self, client: int) -> Member:
-        """By its number in the federation."""
         return self.members[self.nodes[client]]
 
     # -- a stand-by goes on with this ------------------------------------------------------------------------------

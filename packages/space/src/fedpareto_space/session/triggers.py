@@ -1,4 +1,4 @@
-"""When a client submits (table 6.2, row 3): conditions on what has happened since the last global model."""
+"""Triggers of a client's submission (table 6.2, row 3): conditions on what has happened since the last global model."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from fedpareto_space.wire import rows
 
 @dataclass
 class Progress:
-    """What a client has done since it integrated a global model."""
+    """Progress of a client since it integrated a global model."""
 
     since: float
-    """When that was."""
+    """Time of the integration."""
     steps: int = 0
     loss: float | None = None
     """After the last step, where it was measured."""
     norm: float = 0.0
     """Length of the update."""
     contact: bool = False
-    """Whether a contact with the server has begun."""
+    """A contact with the server has begun."""
     polled: bool = False
-    """Whether the server has asked."""
+    """The server has asked."""
 
 
 def fires(trigger: Any, progress: Progress, now: float) -> bool:
-    """Whether the condition holds; nothing is submitted before the first step."""
     return progress.steps > 0 and _holds(trigger, progress, now)
 
 
@@ -58,7 +57,6 @@ def every(trigger: Any) -> list[Any]:
 
 
 def goes_on(trigger: Any, progress: Progress, now: float) -> bool:
-    """Whether training goes on until the trigger fires; otherwise only a contact or the server can make it fire."""
     trained = rows.Steps | rows.Loss | rows.Norm | rows.Elapsed
     return any(isinstance(one, trained) and not _holds(one, progress, now) for one in every(trigger))
 

@@ -1,4 +1,4 @@
-"""How a node of a session speaks: its messages bear the session, the agreement and a number of their own."""
+"""The voice of a node in a session: its messages bear the session, the agreement and a number of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADOPT = "adopt"
 WHOLE = Codec()
 """float32, as they are."""
 DIFFERENT = Codec.parse("float32-delta")
-"""The same numbers in fewer bytes, for who has the base."""
+"""Codec of the same numbers in fewer bytes, for who has the base."""
 NOTHING = bytes(8)
 """The base digest of what builds on nothing."""
 KINDS = {Refusal.VERSION: FaultKind.VERSION_MISMATCH, Refusal.CRITICAL_EXTENSION: FaultKind.UNKNOWN_EXTENSION}
@@ -38,7 +38,6 @@ class Voice:
     sequence: int = 0
 
     def say(self, kind: type[messages.Message], **fields: Any) -> bytes:
-        """The bytes of the next message."""
         self.sequence += 1
         return messages.encode(kind(session=self.session, sequence=self.sequence, agreement=self.agreement, **fields))
 
@@ -65,22 +64,20 @@ def submission(
 
 
 def shapes_of(tensors: Arrays) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor."""
     return {name: array.shape for name, array in tensors.items()}
 
 
 def in_order(tensors: Arrays) -> dict[str, np.ndarray]:
-    """By name: both ends write the same manifest."""
     return {name: np.asarray(tensors[name]) for name in sorted(tensors)}
 
 
 def digest(tensors: Arrays) -> bytes:
-    """SHA-256 of all values."""
     return payload.digest(in_order(tensors))
 
 
 def bases(asked: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """Where the tensors of a submission began, of those for which both ends can say that: a codec measures from there.
+    """Return where the tensors of a submission began, of those for which both ends can say that: a codec measures from
+    there.
 
     That is what the client was sent under the same name, or 0 for `updates` (see core.messages.beginnings).
     """
@@ -103,10 +100,9 @@ class Coder:
     codec: Codec
     feedback: bool = False
     residuals: dict[str, np.ndarray] = field(default_factory=dict)
-    """By lane and name."""
+    """Residuals by lane and name."""
 
     def packed(self, lane: int, tensors: Arrays, bases: Arrays) -> tuple[Manifest, bytes]:
-        """The manifest and the bytes."""
         values = in_order(tensors)
         if self.feedback and not self.codec.lossless:
             for name, array in values.items():
@@ -126,7 +122,6 @@ class Coder:
 def opened(
     message: messages.Update | messages.Global, manifest: Manifest, bases: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The tensors of a message; ProtocolError if they are not what its sender packed."""
     if payload.short(message.payload) != message.payload_digest:
         raise ProtocolError(Refusal.WRONG_DIGEST, "the payload does not have its digest")
     return payload.unpack(manifest, message.payload, Codec.parse(message.codec), bases)

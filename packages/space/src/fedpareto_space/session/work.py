@@ -1,4 +1,4 @@
-"""What is to be learnt, and what was: between the machines of a session and whoever does the learning."""
+"""Work that is asked for and answered: between the machines of a session and whoever does the learning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Ask:
-    """What one client is asked to do."""
+    """One task of a client."""
 
     client: int
     round: int
@@ -23,17 +23,16 @@ class Ask:
     lane: int
     tensors: Arrays = field(repr=False)
     begun: Arrays = field(default_factory=dict, repr=False)
-    """Where the client begins instead, as far as the server knows; it is not sent."""
+    """Tensors from which the client begins instead, as far as the server knows; they are not sent."""
 
     @property
     def key(self) -> tuple[int, str, int]:
-        """What tells it from other work of the same client."""
         return self.round, self.step, self.lane
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What came of it."""
+    """Result of a task."""
 
     ask: Ask
     tensors: Arrays = field(repr=False)
@@ -42,7 +41,7 @@ class Answer:
     failure: str = ""
     """Why there is nothing."""
     weight: float = 1.0
-    """What it counts beside its staleness."""
+    """Factor of its weight beside its staleness."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +49,8 @@ class Exchange:
     """All that a server asks at once."""
 
     version: int
-    """Of the server's state: how many exchanges are over."""
+    """Version of the server's state: the number of exchanges that are over."""
     round: int
     asks: tuple[Ask, ...] = field(repr=False)
     over: bool = False
-    """Whether learning is over, and this is the result."""
+    """Learning is over, and this is the result."""

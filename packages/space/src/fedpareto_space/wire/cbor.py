@@ -70,7 +70,6 @@ def _write(value: Any, out: list[bytes]) -> None:
 
 
 def _head(major: int, number: int) -> bytes:
-    """The first byte of a value, and its number in as few bytes as possible."""
     if number < 24:
         return _FIRST[major << 5 | number]
     for short, form in _LENGTHS.items():
@@ -80,7 +79,6 @@ def _head(major: int, number: int) -> bytes:
 
 
 def _float(value: float) -> bytes:
-    """In the fewest bytes that hold it exactly."""
     if math.isnan(value):
         raise ProtocolError(Refusal.FORBIDDEN, "a message holds no NaN")
     for short, form in _FLOATS.items():
@@ -118,7 +116,6 @@ class _Reader:
         self.data, self.place, self.items = data, 0, 0
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
         end = self.place + size
         if end > len(self.data):
             missing = end - len(self.data)
@@ -142,7 +139,6 @@ class _Reader:
         return number
 
     def value(self, depth: int) -> Any:
-        """The next value, with all that it holds."""
         self.items += 1
         if self.items > MOST_ITEMS:
             raise ProtocolError(Refusal.TOO_LARGE, f"the message has more than {MOST_ITEMS} values")
@@ -173,14 +169,12 @@ class _Reader:
         return self.map(number, depth + 1)
 
     def text(self, size: int) -> str:
-        """Text of so many bytes."""
         try:
             return self.take(size).decode()
         except UnicodeDecodeError:
             raise ProtocolError(Refusal.NOT_TEXT, "a text is not UTF-8") from None
 
     def other(self, short: int) -> Any:
-        """A float, true, false or null."""
         if short in _SIMPLE:
             return _SIMPLE[short]
         if short not in _FLOATS:
@@ -196,7 +190,6 @@ class _Reader:
         return value
 
     def map(self, size: int, depth: int) -> dict[int | str, Any]:
-        """A map whose keys ascend by their encodings."""
         found: dict[int | str, Any] = {}
         before = b""
         for _ in range(size):

@@ -38,7 +38,6 @@ class Item:
 
 
 def statement(capabilities: Capabilities) -> list[Item]:
-    """Of a party that can do this."""
     return [*_encoding(), *_messages(), *_rows(capabilities), *_codecs(), *_security()]
 
 
@@ -92,7 +91,6 @@ def _about(cls: type) -> str:
 
 
 def _form(pattern: Any, name: str) -> str:
-    """Whether a pattern lets a form through."""
     if isinstance(pattern, list):
         return next((found for one in pattern if (found := _form(one, name)) != "no"), "no")
     if isinstance(pattern, Mapping):
@@ -101,7 +99,6 @@ def _form(pattern: Any, name: str) -> str:
 
 
 def _inside(pattern: Any, label: str) -> Any:
-    """What a pattern says about a field."""
     if isinstance(pattern, list):
         return [_inside(one, label) for one in pattern]
     return pattern.get(label, patterns.ANY) if isinstance(pattern, Mapping) else patterns.ANY

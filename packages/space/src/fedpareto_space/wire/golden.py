@@ -85,7 +85,6 @@ def alternatives() -> Alternatives:
 
 
 def every() -> dict[str, Message]:
-    """The example messages by name."""
     agreed = terms()
     before: dict[str, Any] = {"session": SESSION}
     after = {**before, "agreement": agreed.id}

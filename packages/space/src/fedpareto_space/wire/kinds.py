@@ -1,4 +1,4 @@
-"""What a field can hold: how a value is checked, written as CBOR, and written as YAML."""
+"""Kinds of fields: how a value is checked, written as CBOR, and written as YAML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_TEXT = 120
 
 
 class Kind(ABC):
-    """What a field can hold."""
+    """Kind of a field's values."""
 
     @abstractmethod
     def check(self, value: Any) -> Any:
@@ -29,7 +29,7 @@ class Kind(ABC):
 
     @abstractmethod
     def says(self) -> str:
-        """What is right, in words."""
+        """Return what is right, in words."""
 
     def to_wire(self, value: Any) -> Any:
         """A checked value as CBOR's plain value."""
@@ -52,13 +52,11 @@ class Kind(ABC):
 
 
 def shown(value: Any) -> str:
-    """A wrong value, short."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _large(number: int) -> str:
-    """A limit as people know it."""
     return {2**32 - 1: "2^32 - 1", 2**53: "2^53", 2**64 - 1: "2^64 - 1"}.get(number, str(number))
 
 
@@ -210,7 +208,6 @@ class Word(Kind):
 
 
 def spelled(word: IntEnum) -> str:
-    """A word of the protocol as people write it."""
     return word.name.lower().replace("_", "-")
 
 

@@ -17,7 +17,7 @@ class Line:
     """A field of a message."""
 
     number: str
-    """Its key on the wire; of a row, its place: 6.2.3 is row 3 of table 6.2."""
+    """Key of the field on the wire; of a row, its place: 6.2.3 is row 3 of table 6.2."""
     name: str
     value: Any
     """As YAML would write it."""
@@ -25,7 +25,6 @@ class Line:
 
 
 def lines(message: Message) -> list[Line]:
-    """All fields, the head first."""
     head = [
         Line("", "type", message.type.name),
         Line("", "version", ".".join(map(str, message.version))),

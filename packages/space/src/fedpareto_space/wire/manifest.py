@@ -1,4 +1,6 @@
-"""Which tensors travel: their order, names, shapes and types. Both ends hold the same one before they use a payload."""
+"""Manifests of the tensors that travel: their order, names, shapes and types. Both ends hold the same one before they
+use a payload.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from fedpareto_space.wire.schema import Record, Struct
 
 MOST_TENSORS = 1024
 MOST_VALUES = 2**32 - 1
-"""Of one tensor."""
+"""Values of one tensor."""
 
 
 class Dtype(IntEnum):
@@ -34,12 +36,10 @@ class Dtype(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """As NumPy calls it."""
         return np.dtype(self.name.lower()).newbyteorder("<")
 
     @classmethod
     def of(cls, array: np.ndarray) -> Dtype:
-        """Of an array; ProtocolError if the protocol has no such type."""
         try:
             return cls[array.dtype.name.upper()]
         except KeyError:
@@ -54,11 +54,11 @@ class Tensor(Record):
     name: Annotated[str, Text(64, least=1)]
     """Such as model, updates, losses."""
     shape: Annotated[tuple[int, ...], Many(Whole(), 0, 8)]
-    """Its dimensions."""
+    """Dimensions of the tensor."""
     dtype: Annotated[Dtype, Word(Dtype)] = Dtype.FLOAT32
-    """Of its numbers."""
+    """Type of its numbers."""
     coded: Annotated[bool, Flag()] = False
-    """Whether the message's codec is used; otherwise its numbers travel as they are."""
+    """The message's codec is used; otherwise its numbers travel as they are."""
 
     def must_be_consistent(self) -> None:
         if self.size > MOST_VALUES:
@@ -69,7 +69,6 @@ class Tensor(Record):
 
     @property
     def size(self) -> int:
-        """How many values."""
         return math.prod(self.shape)
 
 
@@ -86,24 +85,20 @@ class Manifest(Record):
 
     @classmethod
     def of(cls, tensors: Mapping[str, np.ndarray], coded: frozenset[str] = frozenset()) -> Manifest:
-        """Of named arrays, in their order."""
         return cls(
             tuple(Tensor(name, array.shape, Dtype.of(array), name in coded) for name, array in tensors.items()),
         )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """In order."""
         return tuple(tensor.name for tensor in self.tensors)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """By name."""
         return {tensor.name: tensor.shape for tensor in self.tensors}
 
     @property
     def digest(self) -> bytes:
-        """The first 8 bytes of the SHA-256 of its encoding."""
         return hashlib.sha256(cbor.encode(MANIFEST.to_wire(self))).digest()[:SHORT]
 
 

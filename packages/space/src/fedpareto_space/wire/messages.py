@@ -28,7 +28,7 @@ NO_AGREEMENT = b""
 
 Short = Annotated[bytes, Octets((SHORT,))]
 Version = Annotated[int, Whole()]
-"""Of the global model: it grows by one with every aggregation."""
+"""Version of the global model: it grows by one with every aggregation."""
 Table = Annotated[int, Whole(0, 3)]
 Number = Annotated[int, Whole(0, 8)]
 
@@ -38,22 +38,21 @@ class Extension(Record):
     """Something that this version of the protocol does not have."""
 
     number: Annotated[int, Whole()]
-    """Which extension; 0 to 1023 are for later versions of the protocol."""
+    """Number of the extension; 0 to 1023 are for later versions of the protocol."""
     critical: Annotated[bool, Flag()]
-    """Whether a party that does not know it must refuse the message; otherwise it ignores the extension."""
+    """A party that does not know the extension must refuse the message; otherwise it ignores the extension."""
     table: Table = 0
     """2 or 3 if it changes the meaning of a row of table 6.2 or 6.3, else 0."""
     row: Number = 0
     """The row, or 0."""
     data: Annotated[bytes, Octets(most=1024)] = b""
-    """Its content."""
+    """Content of the extension."""
 
     def must_be_consistent(self) -> None:
         _must_be_a_row(self.place)
 
     @property
     def place(self) -> Place:
-        """The row that it is about."""
         return self.table, self.row
 
 
@@ -67,7 +66,7 @@ _EXTENSIONS = Many(Struct(Extension), 0, 8)
 
 @dataclass(frozen=True, kw_only=True)
 class Message(Record):
-    """What all messages have: the session and the agreement they belong to, and their number."""
+    """Head of all messages: the session and the agreement they belong to, and their number."""
 
     type: ClassVar[Type]
 
@@ -97,16 +96,16 @@ class Message(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Offer(Message):
-    """How the sender would learn together: alternatives for each of the twelve rows."""
+    """An offer to learn together: alternatives for each of the twelve rows."""
 
     type: ClassVar[Type] = Type.OFFER
 
     node: Node
-    """Of the sender."""
+    """Node of the sender."""
     role: Annotated[Role, Word(Role)]
-    """Of the sender."""
+    """Role of the sender."""
     rows: Annotated[Alternatives, ALTERNATIVES]
-    """What the sender would do, row by row."""
+    """Alternatives of the sender, row by row."""
     statement: Annotated[bytes | None, Maybe(Octets(most=1024))] = None
     """A certified statement of conformance and quality. The protocol carries it and does not read it."""
 
@@ -121,9 +120,9 @@ class Accept(Message):
     type: ClassVar[Type] = Type.ACCEPT
 
     node: Node
-    """Of the sender."""
+    """Node of the sender."""
     terms: Annotated[Terms, TERMS]
-    """What both do from now on; the head's agreement is its id."""
+    """Terms of both from now on; the head's agreement is their id."""
 
     def must_be_consistent(self) -> None:
         if self.agreement != self.terms.id:
@@ -137,9 +136,9 @@ class Counter(Message):
     type: ClassVar[Type] = Type.COUNTER
 
     node: Node
-    """Of the sender."""
+    """Node of the sender."""
     rows: Annotated[Alternatives, ALTERNATIVES]
-    """What the sender would do, row by row."""
+    """Alternatives of the sender, row by row."""
 
     def must_be_consistent(self) -> None:
         _must_be_before(self)
@@ -166,7 +165,6 @@ class Reject(Message):
 
     @property
     def place(self) -> Place:
-        """The row on which the parties part."""
         return self.table, self.row
 
 
@@ -190,7 +188,7 @@ class _Later(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Update(_Later):
-    """What a client submits."""
+    """A submission of a client."""
 
     type: ClassVar[Type] = Type.UPDATE
 
@@ -201,17 +199,17 @@ class Update(_Later):
     base_digest: Short
     """The first 8 bytes of that model's SHA-256."""
     round: Annotated[int, Whole()]
-    """Of the task that it answers."""
+    """Round of the task that it answers."""
     step: Annotated[str, Text(48, least=1)]
-    """Which of the algorithm's client steps it answers."""
+    """Name of the algorithm's client step that it answers."""
     lane: Annotated[int, Whole()]
-    """Which of several tasks of one client in a round; 0 if there is one."""
+    """Number of the task among several of one client in a round; 0 if there is one."""
     steps: Annotated[int, Whole()]
     """Local steps that were done."""
     content: Annotated[Content, Word(Content)]
-    """What the tensors are."""
+    """Meaning of the tensors."""
     codec: Annotated[str, CodecName(48)]
-    """How coded tensors were coded."""
+    """Codec of coded tensors."""
     manifest_digest: Short
     """The first 8 bytes of the manifest's SHA-256."""
     payload_digest: Short
@@ -231,7 +229,7 @@ class Update(_Later):
 
 @dataclass(frozen=True, kw_only=True)
 class Global(_Later):
-    """What the server sends: a model, or anything else that the algorithm's next client step needs."""
+    """A task of the server: a model, or anything else that the algorithm's next client step needs."""
 
     type: ClassVar[Type] = Type.GLOBAL
 
@@ -244,15 +242,15 @@ class Global(_Later):
     model_digest: Annotated[bytes, Octets((DIGEST,))]
     """SHA-256 of the tensors that the client then holds."""
     round: Annotated[int, Whole()]
-    """Of the task."""
+    """Round of the task."""
     step: Annotated[str, Text(48, least=1)]
-    """Which of the algorithm's client steps is asked for."""
+    """Name of the algorithm's client step that is asked for."""
     lane: Annotated[int, Whole()]
-    """Which of several tasks of one client in a round; 0 if there is one."""
+    """Number of the task among several of one client in a round; 0 if there is one."""
     content: Annotated[Content, Word(Content)]
-    """What the tensors are."""
+    """Meaning of the tensors."""
     codec: Annotated[str, CodecName(48)]
-    """How coded tensors were coded."""
+    """Codec of coded tensors."""
     manifest: Annotated[Manifest, MANIFEST]
     """Names, shapes and types of the tensors."""
     payload_digest: Short
@@ -265,16 +263,16 @@ class Global(_Later):
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt(_Later):
-    """What became of a message."""
+    """Fate of a message."""
 
     type: ClassVar[Type] = Type.RECEIPT
 
     node: Node
-    """Of the sender."""
+    """Node of the sender."""
     of: Annotated[int, Whole(0, MOST_SEQUENCE)]
     """The sequence number of that message."""
     outcome: Annotated[Outcome, Word(Outcome)]
-    """What became of it."""
+    """Fate of that message."""
     model: Version
     """The version that the sender of the receipt holds."""
     model_digest: Short
@@ -283,16 +281,16 @@ class Receipt(_Later):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault(_Later):
-    """What went wrong, and what its sender does about it, as agreed."""
+    """A fault, and what its sender does about it, as agreed."""
 
     type: ClassVar[Type] = Type.FAULT
 
     node: Node
-    """Of the sender."""
+    """Node of the sender."""
     fault: Annotated[FaultKind, Word(FaultKind)]
-    """What went wrong."""
+    """Fault of the sender."""
     action: Annotated[Action, Word(Action)]
-    """What the sender does."""
+    """Action of the sender."""
     table: Table = 0
     """2 or 3 for table 6.2 or 6.3; 0 if no row says so."""
     row: Number = 0
@@ -332,7 +330,7 @@ class Close(_Later):
     type: ClassVar[Type] = Type.CLOSE
 
     node: Node
-    """Of the sender."""
+    """Node of the sender."""
     reason: Annotated[Reason, Word(Reason)]
     """Why."""
     model: Version
@@ -350,7 +348,6 @@ MESSAGES: dict[Type, type[Message]] = {
 
 
 def encode(message: Message) -> bytes:
-    """The one encoding of a message."""
     body: dict[int, Any] = schema.to_wire(message)
     if message.extensions:
         body[EXTENSIONS] = _EXTENSIONS.to_wire(message.extensions)

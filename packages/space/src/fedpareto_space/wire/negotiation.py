@@ -1,4 +1,4 @@
-"""How two parties agree: the proposer's order decides, the responder leaves out what it cannot do.
+"""Negotiation of two parties: the proposer's order decides, the responder leaves out what it cannot do.
 
 A row on which nothing suits both may be countered, once; the proposer then answers by the same rule. Both ends come to
 the same agreement, or part on the same row.
@@ -35,7 +35,7 @@ def any_rule(name: str, parameters: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a party can do in each row, and what it would propose instead of what it cannot."""
+    """Abilities of a party in each row, and its proposals instead of what it cannot do."""
 
     node: int
     role: Role
@@ -44,20 +44,17 @@ class Capabilities:
     proposals: Mapping[Place, tuple[Any, ...]] = field(default_factory=dict)
     """For some rows: values, the preferred first."""
     needs_statement: bool = False
-    """Whether an offer must hold a certified statement. What is in it is not read."""
+    """An offer must hold a certified statement. Its content is not read."""
 
     def can(self, place: Place, value: Any) -> bool:
-        """Whether it can do this."""
         return patterns.fits(self.accepts[place], BY_PLACE[place].kind.to_plain(value))
 
     @classmethod
     def everything(cls, node: int, role: Role) -> Capabilities:
-        """Can do all that the protocol has."""
         return cls(node, role, {row.place: patterns.ANY for row in ROWS})
 
     @classmethod
     def from_plain(cls, plain: Any) -> Capabilities:
-        """Of a YAML file with `node`, `role`, `accepts` for all rows, and `proposals` for any."""
         known = ("node", "role", "accepts", "proposals", "needs-statement")
         if not isinstance(plain, Mapping):
             raise UserError(f"{shown(plain)} is not a group of values by name: {', '.join(known)}")
@@ -82,7 +79,6 @@ def _values(row: Any, plain: Any) -> tuple[Any, ...]:
 
 
 def _by_place(plain: Any, what: str, read: Callable[[Any, Any], Any]) -> dict[Place, Any]:
-    """Something for each row that a mapping with `client` and `server` names."""
     found = {}
     if not isinstance(plain, Mapping):
         raise UserError(f"{what} is {shown(plain)}; it has a group 'client' and a group 'server'")
@@ -106,7 +102,6 @@ def _who(plain: Mapping[str, Any]) -> tuple[int, Any]:
 
 
 def offer_of(plain: Any, session: bytes) -> Offer:
-    """An offer from a YAML file with `node`, `role`, and the rows of `client` and `server`."""
     known = ("node", "role", *SIDES.values())
     for name in plain:
         if name not in known:
@@ -128,7 +123,6 @@ class Disagreement:
 
 
 def choose(alternatives: Alternatives, capabilities: Capabilities, rule: CheckRule = any_rule) -> Terms | Disagreement:
-    """Of every row the first alternative that the party can do; rows that must fit each other are chosen together."""
     supported = {row.place: _supported(alternatives[row.place], row.place, capabilities, rule) for row in ROWS}
     return _first(supported, alternatives, rule)
 
@@ -139,7 +133,6 @@ def _supported(values: tuple[Any, ...], place: Place, capabilities: Capabilities
 
 
 def _trouble(aggregation: Any, rule: CheckRule) -> str | None:
-    """What is wrong with a rule and its parameters."""
     try:
         rule(aggregation.rule, aggregation.parameters)
     except UserError as problem:
@@ -224,7 +217,6 @@ def confirm(accept: Accept, rows: Alternatives, session: bytes) -> Terms:
 
 
 def _countered(offered: Alternatives, capabilities: Capabilities, rule: CheckRule) -> Alternatives | None:
-    """What suits of the offer, and own proposals in rows where nothing does; None if no agreement can come of it."""
     found = {row.place: _supported(offered[row.place], row.place, capabilities, rule) for row in ROWS}
     empty = {place for place, values in found.items() if not values}
     for first, second, fits, _ in PAIRS:

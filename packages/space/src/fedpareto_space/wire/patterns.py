@@ -1,4 +1,4 @@
-"""What a party can do, written down: patterns that a row's value fits or does not.
+"""Abilities of a party, written down: patterns that a row's value fits or does not.
 
 A pattern is `any`, a value, a list of patterns one of which fits, `{least: …, most: …}` for a number, `{each: …}` for
 every entry of a list, or a group of fields by name, each with its pattern; other fields may be anything. The name of a
@@ -42,7 +42,6 @@ def read(kind: Kind, pattern: Any) -> Any:
 
 
 def _group(kind: Kind, pattern: Mapping[str, Any]) -> Any:
-    """A pattern that is a mapping."""
     if pattern and pattern.keys() <= BOUNDS:
         if not isinstance(kind, Whole | Real | Anything):
             raise UserError(f"{' and '.join(pattern)} are for numbers, not for {kind.says()}")
@@ -97,7 +96,6 @@ def _named(name: Any, known: Mapping[str, Any], what: str) -> Any:
 
 
 def fits(pattern: Any, value: Any) -> bool:
-    """Whether a value, as YAML would write it, fits a pattern that was read."""
     if pattern == ANY:
         return True
     if isinstance(pattern, list):

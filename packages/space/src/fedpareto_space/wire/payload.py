@@ -38,7 +38,6 @@ def pack(tensors: Mapping[str, np.ndarray], codec: Codec, bases: Mapping[str, np
 
 
 def is_coded(name: str, array: np.ndarray, bases: Mapping[str, np.ndarray]) -> bool:
-    """Whether `pack` codes this array."""
     known = name in bases and bases[name].shape == array.shape
     return known and array.dtype == np.float32 and array.size >= SMALLEST_CODED
 
@@ -61,7 +60,6 @@ class _Bytes:
         self.data, self.place = memoryview(data), 0
 
     def take(self, size: int, name: str) -> memoryview:
-        """The next bytes, which are of a tensor."""
         if self.place + size > len(self.data):
             raise ProtocolError(Refusal.TRUNCATED, f"the payload ends within {name}")
         self.place += size

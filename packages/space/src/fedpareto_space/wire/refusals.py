@@ -74,7 +74,7 @@ class ProtocolError(UserError):
         super().__init__(what)
         self.code, self.what, self.place = code, what, place
         self.session, self.sequence = session, sequence
-        """Of the message, as far as it could be read: where an answer goes."""
+        """Session and number of the message, as far as they could be read: an answer names them."""
 
     def __str__(self) -> str:
         where = f"table 6.{self.place[0]}, row {self.place[1]}: " if self.place != NOWHERE else ""
@@ -83,7 +83,6 @@ class ProtocolError(UserError):
 
 @contextmanager
 def at(place: Place) -> Iterator[None]:
-    """What is refused inside belongs to this row."""
     try:
         yield
     except ProtocolError as problem:

@@ -40,7 +40,7 @@ class Hierarchical(Record):
     """Servers below servers: a client talks to that of its level."""
 
     levels: Annotated[int, Whole(2, 8)]
-    """Of servers."""
+    """Levels of servers."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Decentralised(Record):
     """No server: every node talks to some neighbours."""
 
     neighbours: Annotated[int, Whole(1, 1024)]
-    """Of each node."""
+    """Neighbours of each node."""
 
 
 TOPOLOGY = OneOf(
@@ -68,9 +68,9 @@ class Identity(Record):
     """A server: where it is, and how it proves who it is."""
 
     node: Node
-    """Of the ipn scheme."""
+    """Node number in the ipn scheme."""
     service: Annotated[int, Whole(0, 2**16 - 1)] = 1
-    """Of the ipn scheme."""
+    """Service number in the ipn scheme."""
     key: Annotated[bytes, Octets((0, DIGEST))] = b""
     """SHA-256 of its public key; empty: it cannot be verified."""
 
@@ -89,7 +89,7 @@ class Steps(Record):
 
 @dataclass(frozen=True)
 class Loss(Record):
-    """When the training loss is at most this."""
+    """Fires when the training loss is at most this."""
 
     loss: Annotated[float, Real()]
 
@@ -103,17 +103,17 @@ class Elapsed(Record):
 
 @dataclass(frozen=True)
 class AtContact(Record):
-    """When a contact with the server begins."""
+    """Fires when a contact with the server begins."""
 
 
 @dataclass(frozen=True)
 class Polled(Record):
-    """When the server asks."""
+    """Fires when the server asks."""
 
 
 @dataclass(frozen=True)
 class Norm(Record):
-    """When the update is at least so long."""
+    """Fires when the update is at least so long."""
 
     norm: Annotated[float, Real(0, is_open=True)]
 
@@ -123,7 +123,7 @@ _CONDITIONS = Many(Later(lambda: TRIGGER), 1, 8)
 
 @dataclass(frozen=True)
 class AnyOf(Record):
-    """When one of these fires."""
+    """Fires when one of these does."""
 
     triggers: Annotated[tuple[Record, ...], _CONDITIONS]
 
@@ -133,7 +133,7 @@ class AnyOf(Record):
 
 @dataclass(frozen=True)
 class AllOf(Record):
-    """When all of these fire."""
+    """Fires when all of these do."""
 
     triggers: Annotated[tuple[Record, ...], _CONDITIONS]
 
@@ -224,7 +224,7 @@ INTEGRATION = OneOf(
 
 
 class Content(IntEnum):
-    """What a client submits."""
+    """Kinds of submissions."""
 
     WEIGHTS = 0
     DIFFERENCE = 1
@@ -249,7 +249,6 @@ class CodecName(Text):
         return text
 
     def from_plain(self, plain: Any) -> str:
-        """See Kind: people may use any spelling."""
         return str(Codec.parse(super().check(plain)))
 
     def says(self) -> str:
@@ -258,22 +257,22 @@ class CodecName(Text):
 
 @dataclass(frozen=True)
 class Format(Record):
-    """What travels from client to server, and how it is coded."""
+    """Content of submissions, and their coding."""
 
     content: Annotated[Content, Word(Content)]
-    """What is submitted."""
+    """Content of a submission."""
     codec: Annotated[str, CodecName(48)]
     """Type of number, difference to the base or not, lossless coder: see fedpareto.codecs."""
     error_feedback: Annotated[bool, Flag()] = False
-    """Whether what a lossy codec lost is added to the next submission."""
+    """Error feedback: what a lossy codec lost is added to the next submission."""
     tensors: Globs = ("*",)
     """Patterns of the names that are submitted."""
     rows: Annotated[bool, Flag()] = False
-    """Whether the number of training rows is told with every submission."""
+    """The number of training rows is told with every submission."""
     objectives: Annotated[int, Whole(1, 64)] = 1
-    """How many; of per-objective content, so many parts."""
+    """Number of objectives; per-objective content has so many parts."""
     disclosed: Annotated[bool, Flag()] = False
-    """Whether the client tells its preference."""
+    """The client tells its preference."""
     preference: Annotated[tuple[float, ...], Many(Real(0, 1), 0, 64)] = ()
     """The weight of each objective, if it is disclosed already; otherwise empty."""
 
@@ -345,7 +344,7 @@ class Constraints(Record):
     """Any model within these bounds: clients' models may differ."""
 
     bounds: Annotated[tuple[Bound, ...], Many(Struct(Bound), 1, 16)]
-    """All of them hold."""
+    """Bounds that all hold."""
 
 
 MODEL = OneOf((("reference", Reference), ("onnx", Onnx), ("nnef", Nnef), ("constraints", Constraints)))
@@ -354,7 +353,7 @@ MODEL = OneOf((("reference", Reference), ("onnx", Onnx), ("nnef", Nnef), ("const
 
 
 class Action(IntEnum):
-    """What is done about a fault."""
+    """Actions about a fault."""
 
     IGNORE = 0
     RETRY = 1
@@ -367,7 +366,7 @@ class Action(IntEnum):
 
 
 class ServerChange(IntEnum):
-    """Which other server a client accepts."""
+    """Other servers that a client accepts."""
 
     REFUSE = 0
     STANDBYS = 1
@@ -380,30 +379,30 @@ Act = Annotated[Action, Word(Action)]
 
 @dataclass(frozen=True)
 class ClientFailures(Record):
-    """How a client notices faults, and what it does about each."""
+    """Failure handling of a client: how it notices faults, and what it does about each."""
 
     timeout: Seconds
     """Seconds to wait for a global model."""
     on_timeout: Act
-    """Of that time."""
+    """Action after that time."""
     retries: Annotated[int, Whole(0, 255)]
-    """Of a retry, before the client leaves."""
+    """Number of retries before the client leaves."""
     backoff: Annotated[float, Real(1)]
     """Factor by which the time-out grows with every retry."""
     on_server_change: Annotated[ServerChange, Word(ServerChange)]
-    """Which other server is accepted."""
+    """Other servers that are accepted."""
     on_non_finite: Act
-    """Of a local model that is not finite."""
+    """Action on a local model that is not finite."""
     on_corrupt_state: Act
-    """Of stored weights that do not have their digest."""
+    """Action on stored weights that do not have their digest."""
     on_storage_full: Act
-    """Of no room for a model."""
+    """Action when there is no room for a model."""
     on_low_power: Act
-    """Of too little power to train."""
+    """Action when there is too little power to train."""
     on_undecodable: Act
-    """Of a global model that cannot be decoded or does not have its digest."""
+    """Action on a global model that cannot be decoded or does not have its digest."""
     on_unknown_base: Act
-    """Of a global model that builds on one that the client does not have."""
+    """Action on a global model that builds on one that the client does not have."""
     checkpoint_every: Annotated[int, Whole(1)]
     """Global models from one checkpoint to the next."""
 
@@ -415,7 +414,7 @@ CLIENT_FAILURES = Struct(ClientFailures)
 
 
 class Weighting(IntEnum):
-    """What a client's weight in the aggregation follows."""
+    """Weighting of clients in the aggregation."""
 
     RULE = 0
     UNIFORM = 1
@@ -441,7 +440,7 @@ class Hinge(Record):
     """1 up to `start`, then 1 / (1 + slope × (staleness − start))."""
 
     slope: Annotated[float, Real(0)]
-    """How fast it falls."""
+    """Slope of the fall."""
     start: Annotated[float, Real(0)]
     """Up to this staleness it does not."""
 
@@ -451,16 +450,16 @@ STALENESS = OneOf((("none", Fresh), ("polynomial", Polynomial), ("hinge", Hinge)
 
 @dataclass(frozen=True)
 class Aggregation(Record):
-    """What the server makes of submissions."""
+    """Aggregation of submissions."""
 
     rule: Annotated[str, Text(48, least=1)]
     """The name of an algorithm."""
     parameters: Annotated[Mapping[str, Any], Parameters()] = field(default_factory=dict)
-    """Its hyper-parameters."""
+    """Hyper-parameters of the algorithm."""
     weighting: Annotated[Weighting, Word(Weighting)] = Weighting.RULE
     """`rule`: as the algorithm's own parameters say."""
     staleness: Annotated[Record, STALENESS] = Fresh()
-    """How a late submission's weight falls."""
+    """Fall of a late submission's weight."""
     minimum: Annotated[int, Whole(1)] = 1
     """Submissions without which nothing is aggregated."""
     deadline: Annotated[float | None, Maybe(Real(0, is_open=True))] = None
@@ -505,7 +504,7 @@ COLLECTION = OneOf((("push", Push), ("poll", Poll), ("either", Either), ("contac
 
 
 class Duplicates(IntEnum):
-    """What is done with a second submission for the same task."""
+    """Ways to treat a second submission for the same task."""
 
     DROP = 0
     REPLACE = 1
@@ -513,7 +512,7 @@ class Duplicates(IntEnum):
 
 
 class OverStale(IntEnum):
-    """What is done with a submission that is later than the agreement allows."""
+    """Ways to treat a submission that is later than the agreement allows."""
 
     DROP = 0
     DOWN_WEIGHT = 1
@@ -522,7 +521,7 @@ class OverStale(IntEnum):
 
 
 class Rejoin(IntEnum):
-    """What a client gets that comes back."""
+    """Ways to treat a client that comes back."""
 
     FULL = 0
     DIFFERENCE = 1
@@ -531,28 +530,28 @@ class Rejoin(IntEnum):
 
 @dataclass(frozen=True)
 class ServerFailures(Record):
-    """How a server notices faults, and what it does about each."""
+    """Failure handling of a server: how it notices faults, and what it does about each."""
 
     timeout: Seconds
     """Seconds to wait for a submission."""
     on_timeout: Act
-    """Of that time."""
+    """Action after that time."""
     quorum: Annotated[int, Whole(1)]
     """Clients without which the session does not go on."""
     on_quorum_lost: Act
-    """Of fewer clients."""
+    """Action when there are fewer clients."""
     duplicates: Annotated[Duplicates, Word(Duplicates)]
     """Second submissions for one task."""
     over_stale: Annotated[OverStale, Word(OverStale)]
     """Submissions later than most-stale."""
     on_invalid: Act
-    """Of a submission that cannot be decoded, is not finite or does not have its digest."""
+    """Action on a submission that cannot be decoded, is not finite or does not have its digest."""
     on_unknown_base: Act
-    """Of a submission that builds on a version that the server no longer has."""
+    """Action on a submission that builds on a version that the server no longer has."""
     quarantine_after: Annotated[int, Whole(0, 255)]
     """Invalid submissions after which a client is not listened to; 0: never."""
     rejoin: Annotated[Rejoin, Word(Rejoin)]
-    """What a client gets that comes back."""
+    """Treatment of a client that comes back."""
     checkpoint_every: Annotated[int, Whole(1)]
     """Versions from one checkpoint to the next."""
     handover_after: Annotated[float | None, Maybe(Real(0, is_open=True))] = None

@@ -27,11 +27,10 @@ class Entry:
     name: str
     kind: Kind
     is_needed: bool
-    """Whether it has no default. On the wire every field is written, but for those that are none."""
+    """The field has no default. On the wire every field is written, unless its value is None."""
 
     @functools.cached_property
     def label(self) -> str:
-        """The name as people write it."""
         return self.name.replace("_", "-")
 
 
@@ -124,7 +123,6 @@ def from_wire(cls: type[R], data: Any) -> R:
 
 
 def values_of(cls: type[Record], data: Any) -> dict[str, Any]:
-    """The fields of a record in a map."""
     if not isinstance(data, dict):
         raise ProtocolError(Refusal.WRONG_TYPE, f"{shown(data)} is not a map")
     known = entries(cls)
@@ -148,7 +146,6 @@ def values_of(cls: type[Record], data: Any) -> dict[str, Any]:
 
 
 def to_plain(record: Record) -> dict[str, Any]:
-    """A record as YAML's names and values."""
     return {entry.label: entry.kind.to_plain(getattr(record, entry.name)) for entry in entries(type(record))}
 
 
@@ -191,7 +188,6 @@ class OneOf(Kind):
         return f"one of {', '.join(name for name, _ in self.forms)}"
 
     def code(self, value: Record) -> int:
-        """The number of a value's form."""
         return next(code for code, (_, cls) in enumerate(self.forms) if type(value) is cls)
 
     def to_wire(self, value: Record) -> list[Any]:
@@ -240,7 +236,6 @@ class OneOf(Kind):
 
 
 def _only(plain: Any, says: str) -> tuple[str, Any]:
-    """The one name of a mapping, and its value."""
     if not isinstance(plain, Mapping) or len(plain) != 1 or not all(isinstance(name, str) for name in plain):
         raise UserError(f"{shown(plain)} is not {says}")
     ((name, value),) = plain.items()

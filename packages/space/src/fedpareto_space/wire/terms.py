@@ -17,7 +17,7 @@ from fedpareto_space.wire.refusals import Place, ProtocolError, Refusal, at
 from fedpareto_space.wire.schema import Record, within
 
 MOST_ALTERNATIVES = 8
-"""Of a row in an offer."""
+"""Alternatives of a row in an offer."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Row:
 
     place: Place
     field: str
-    """Of Terms."""
+    """Field of Terms."""
     name: str
     """In YAML, below `client` or `server`."""
     title: str
@@ -35,7 +35,6 @@ class Row:
 
     @property
     def side(self) -> str:
-        """Whose parameters they are."""
         return {2: "client", 3: "server"}[self.place[0]]
 
 
@@ -70,7 +69,6 @@ def _polled_only_by_a_server_that_asks(trigger: Record, collection: Record) -> b
 
 
 def _one_model(local: Any, shared: Any) -> bool:
-    """Where both are given by a digest, it is the same one."""
     if isinstance(local, rows.Constraints) or isinstance(shared, rows.Constraints):
         return True
     return bool(local.digest == shared.digest and local.manifest == shared.manifest)
@@ -123,12 +121,10 @@ class Terms:
         return hashlib.sha256(cbor.encode(TERMS.to_wire(self))).digest()[: rows.SHORT]
 
     def to_plain(self) -> dict[str, Any]:
-        """As YAML's names and values."""
         return _by_side((row, row.kind.to_plain(self[row.place])) for row in ROWS)
 
     @classmethod
     def from_plain(cls, plain: Any) -> Terms:
-        """The other way."""
         found = _rows_of(plain, lambda row: row.kind)
         return cls(**{row.field: found[row.place] for row in ROWS})
 
@@ -164,7 +160,6 @@ class Alternatives:
         return cls(found)
 
     def to_plain(self) -> dict[str, Any]:
-        """As YAML's names and values."""
         return _by_side((row, listed(row).to_plain(self[row.place])) for row in ROWS)
 
     @classmethod
@@ -180,7 +175,6 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def listed(row: Row) -> Many:
-    """The kind of a row's alternatives."""
     return Many(row.kind, 1, MOST_ALTERNATIVES)
 
 
@@ -192,7 +186,6 @@ def _by_side(values: Iterator[tuple[Row, Any]]) -> dict[str, Any]:
 
 
 def _rows_of(plain: Any, kind: Callable[[Row], Kind]) -> dict[Place, Any]:
-    """The rows of a mapping with `client` and `server`."""
     for side in SIDES.values():
         values = plain.get(side) if isinstance(plain, Mapping) else None
         if not isinstance(values, Mapping):

@@ -21,7 +21,7 @@ class Type(IntEnum):
 
 
 class Role(IntEnum):
-    """What a party is in a session."""
+    """Roles of a party in a session."""
 
     CLIENT = 0
     SERVER = 1
@@ -29,7 +29,7 @@ class Role(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What became of a message that was received."""
+    """Fates of a message that was received."""
 
     TAKEN = 0
     DUPLICATE = 1
@@ -42,7 +42,7 @@ class Outcome(IntEnum):
 
 
 class FaultKind(IntEnum):
-    """What went wrong: the fourteen faults of the failure matrix."""
+    """Kinds of faults: the fourteen of the failure matrix, and a silent client."""
 
     SERVER_SILENT = 1
     SERVER_CHANGE = 2
