@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
-from typing import Protocol
 
 import numpy as np
 
@@ -16,48 +15,17 @@ from fedpareto_space.links.transports import Transport
 from fedpareto_space.session import events as happened
 from fedpareto_space.session.client import ClientMachine
 from fedpareto_space.session.events import Effect, Event, Send
+from fedpareto_space.session.learning import ClientHalf, ServerHalf
 from fedpareto_space.session.mishaps import Mishap, altered, flipped, poisoned
 from fedpareto_space.session.peer import PeerMachine
 from fedpareto_space.session.server import ServerMachine
-from fedpareto_space.session.work import Answer, Arrays, Ask, Exchange
+from fedpareto_space.session.work import Arrays, Ask, Exchange
 from fedpareto_space.wire.kinds import spelled
 from fedpareto_space.wire.terms import Terms
 from fedpareto_space.wire.vocabulary import FaultKind
 
 MACHINE, LEARNT = "machine", "learnt"
 """Keys of what is kept for a reset."""
-
-
-class Pupil(Protocol):
-    """A client's half of learning."""
-
-    def train(self, ask: Ask, start: Arrays, further: int = 0) -> Answer:
-        """One local step."""
-
-    def model(self, solution: Arrays) -> np.ndarray:
-        """Return the model that the client uses."""
-
-    def saved(self) -> bytes:
-        """Return the private state."""
-
-    def restore(self, saved: bytes) -> None:
-        """Go back to what was saved; nothing: to the beginning."""
-
-
-class Teacher(Protocol):
-    """The server's half."""
-
-    def ask(self) -> Exchange:
-        """Return what is asked now."""
-
-    def tell(self, answers: Sequence[Answer]) -> Exchange:
-        """Learns, and asks again."""
-
-    def saved(self) -> bytes:
-        """Return the state."""
-
-    def restore(self, saved: bytes) -> Exchange:
-        """Go back to what was saved."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +55,7 @@ class Host(ABC):
     reason: str = ""
     """Why it has left, if it has."""
     dead: bool = False
+    machine: ClientMachine | ServerMachine | PeerMachine = field(init=False)
 
     def __post_init__(self) -> None:
         self._timers: dict[str, float] = {}
@@ -100,10 +69,6 @@ class Host(ABC):
     @property
     def active(self) -> bool:
         return not self.reason and not self.dead
-
-    @abstractmethod
-    def handled(self, event: Event, now: float) -> list[Effect]:
-        """Return the effects of an event."""
 
     @abstractmethod
     def learn(self, effect: Effect, now: float) -> None:
@@ -141,7 +106,7 @@ class Host(ABC):
         """Hands an event to the machine, and does what it wants."""
         if not self.active:
             return
-        for effect in self.handled(event, now):
+        for effect in self.machine.handle(event, now):
             self._do(effect, now)
             if not self.active:
                 return
@@ -188,8 +153,9 @@ class ClientHost(Host):
 
     make_machine: Callable[[], ClientMachine] = field(kw_only=True)
     """A new machine that knows nothing: after a reset there is another one."""
-    make_pupil: Callable[[Terms], Pupil] = field(kw_only=True)
+    make_pupil: Callable[[Terms], ClientHalf] = field(kw_only=True)
     """Makes what learns as agreed."""
+    machine: ClientMachine = field(init=False)
     seconds: Callable[[Ask], float] = lambda ask: 0.0
     """Seconds of a local step, where that is simulated."""
     model: np.ndarray | None = None
@@ -199,17 +165,14 @@ class ClientHost(Host):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.machine = self.make_machine()
-        self._pupil: Pupil | None = None
+        self._pupil: ClientHalf | None = None
 
     @property
-    def pupil(self) -> Pupil:
+    def pupil(self) -> ClientHalf:
         """Made once there is an agreement."""
         if self._pupil is None:
             self._pupil = self.make_pupil(self.machine.agreed)
         return self._pupil
-
-    def handled(self, event: Event, now: float) -> list[Effect]:
-        return self.machine.handle(event, now)
 
     def restart(self, now: float) -> None:
         """Switches the node on, with what was kept: for the first time, or after a reset."""
@@ -263,11 +226,8 @@ class ServerHost(Host):
     """A server's node, or a stand-by's."""
 
     machine: ServerMachine = field(kw_only=True)
-    teacher: Teacher = field(kw_only=True)
+    teacher: ServerHalf = field(kw_only=True)
     on_exchange: Callable[[Exchange, float], None] = lambda exchange, now: None
-
-    def handled(self, event: Event, now: float) -> list[Effect]:
-        return self.machine.handle(event, now)
 
     def learn(self, effect: Effect, now: float) -> None:
         match effect:
@@ -299,14 +259,11 @@ class PeerHost(Host):
     """A node of a session without a server: it learns as both."""
 
     machine: PeerMachine = field(kw_only=True)
-    pupil: Pupil = field(kw_only=True)
-    teacher: Teacher = field(kw_only=True)
+    pupil: ClientHalf = field(kw_only=True)
+    teacher: ServerHalf = field(kw_only=True)
     seconds: Callable[[Ask], float] = lambda ask: 0.0
     on_exchange: Callable[[Exchange, float], None] = lambda exchange, now: None
     model: np.ndarray | None = None
-
-    def handled(self, event: Event, now: float) -> list[Effect]:
-        return self.machine.handle(event, now)
 
     def learn(self, effect: Effect, now: float) -> None:
         match effect:
