@@ -7,9 +7,7 @@ the protocol, over the same kind of link. What came of it is one page.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -162,10 +160,10 @@ class Rehearsing:
         self.on_step()
         here, there = self.folder / "ground", self.folder / "satellite"
         nnef.write(traced(network, x), network.tensors, here, len(x))
-        data = packed(here)
+        data = nnef.packed(here)
         arrived, link = self._carried(data)
         self.on_step()
-        unpacked(arrived, there)
+        nnef.unpacked(arrived, there, "the model that arrived")
         with torch.no_grad():
             ours, theirs, trained = Model(here)(x), Model(there)(x), network(x)
         self.on_step()
@@ -305,26 +303,6 @@ def inputs_of(spec: Spec) -> Tensor:
 
 def same_bits(first: Tensor, second: Tensor) -> bool:
     return first.shape == second.shape and np.array_equal(first.numpy().view(np.uint32), second.numpy().view(np.uint32))
-
-
-def packed(folder: Path) -> bytes:
-    """A folder as one file; the same folder gives the same bytes."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
-                content = path.read_bytes()
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def unpacked(data: bytes, folder: Path) -> None:
-    """The other way; nothing is written outside the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-        archive.extractall(folder, filter="data")
 
 
 def page(found: Rehearsal, finished: Finished) -> str:
