@@ -36,7 +36,21 @@ def timed_for(managed: Managed, channels: Channels) -> Managed:
     return replace(managed, ack_timeout=wait, nak_timeout=wait, nak_delay=late)
 
 
-class CfdpNetwork(SimulatedNetwork):
+class ChannelNetwork(SimulatedNetwork):
+    """A network over channels; timers are set for these, unless `managed` says what they are."""
+
+    def __init__(
+        self,
+        channels: Channels | None = None,
+        contacts: Sequence[Contact] | None = None,
+        managed: Managed | None = None,
+    ) -> None:
+        super().__init__(contacts)
+        self.channels: Channels = Channel() if channels is None else channels
+        self.managed = timed_for(Managed(), self.channels) if managed is None else managed
+
+
+class CfdpNetwork(ChannelNetwork):
     """CFDP class 2 in space packets in USLP frames: the profile "direct"."""
 
     def __init__(
@@ -46,10 +60,7 @@ class CfdpNetwork(SimulatedNetwork):
         seed: int = 0,
         managed: Managed | None = None,
     ) -> None:
-        """Timers are set for the channels, unless `managed` says what they are."""
-        super().__init__(contacts)
-        self.channels: Channels = Channel() if channels is None else channels
-        self.managed = timed_for(Managed(), self.channels) if managed is None else managed
+        super().__init__(channels, contacts, managed)
         self.seed = seed
         self._stations: dict[int, Station] = {}
         self._ways: dict[tuple[int, int], _Way] = {}

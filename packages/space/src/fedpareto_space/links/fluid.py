@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf, log
 
-from fedpareto_space.links.cfdp_network import Channels, channel_of, timed_for
+from fedpareto_space.links.cfdp_network import ChannelNetwork, Channels, channel_of
 from fedpareto_space.links.channel import Channel
 from fedpareto_space.links.frames import OVERHEAD
 from fedpareto_space.links.managed import Managed
 from fedpareto_space.links.pdus import Condition, Eof, Header, Metadata, encode
-from fedpareto_space.links.transports import Contact, Delivery, Parcel, SimulatedNetwork
+from fedpareto_space.links.transports import Contact, Delivery, Parcel
 
 SEGMENT_HEADERS = Header(1, 1, 2).size + 4 + OVERHEAD
 """Bytes around a segment: the PDU's header and offset, packet and frame."""
@@ -70,7 +70,7 @@ def seconds(found: Cost, channel: Channel, back: Channel, managed: Managed) -> t
     return 8 * found.bytes / channel.rate, asking
 
 
-class FluidNetwork(SimulatedNetwork):
+class FluidNetwork(ChannelNetwork):
     """The time and bytes of `CfdpNetwork` in a few events for each message: for long simulations."""
 
     def __init__(
@@ -79,9 +79,7 @@ class FluidNetwork(SimulatedNetwork):
         contacts: Sequence[Contact] | None = None,
         managed: Managed | None = None,
     ) -> None:
-        super().__init__(contacts)
-        self.channels: Channels = Channel() if channels is None else channels
-        self.managed = timed_for(Managed(), self.channels) if managed is None else managed
+        super().__init__(channels, contacts, managed)
         self._ways: dict[tuple[int, int], _Way] = {}
 
     def _way(self, node: int, peer: int) -> _Way:
