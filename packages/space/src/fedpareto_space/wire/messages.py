@@ -95,7 +95,17 @@ class Message(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer(Message):
+class _Early(Message):
+    """Comes before there is an agreement."""
+
+    def must_be_consistent(self) -> None:
+        if self.agreement != NO_AGREEMENT:
+            what = f"{self.type.name} comes before there is an agreement, and names one"
+            raise ProtocolError(Refusal.INCONSISTENT, what)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer(_Early):
     """An offer to learn together: alternatives for each of the twelve rows."""
 
     type: ClassVar[Type] = Type.OFFER
@@ -108,9 +118,6 @@ class Offer(Message):
     """Alternatives of the sender, row by row."""
     statement: Annotated[bytes | None, Maybe(Octets(most=1024))] = None
     """A certified statement of conformance and quality. The protocol carries it and does not read it."""
-
-    def must_be_consistent(self) -> None:
-        _must_be_before(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +137,7 @@ class Accept(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counter(Message):
+class Counter(_Early):
     """An offer in return: rows that suit both as they were offered, and for the others what the sender could do."""
 
     type: ClassVar[Type] = Type.COUNTER
@@ -140,12 +147,9 @@ class Counter(Message):
     rows: Annotated[Alternatives, ALTERNATIVES]
     """Alternatives of the sender, row by row."""
 
-    def must_be_consistent(self) -> None:
-        _must_be_before(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Reject(Message):
+class Reject(_Early):
     """No agreement: why, and because of which row."""
 
     type: ClassVar[Type] = Type.REJECT
@@ -160,18 +164,12 @@ class Reject(Message):
     """For people, such as the closest name that is known."""
 
     def must_be_consistent(self) -> None:
-        _must_be_before(self)
+        super().must_be_consistent()
         _must_be_a_row(self.place)
 
     @property
     def place(self) -> Place:
         return self.table, self.row
-
-
-def _must_be_before(message: Message) -> None:
-    if message.agreement != NO_AGREEMENT:
-        what = f"{message.type.name} comes before there is an agreement, and names one"
-        raise ProtocolError(Refusal.INCONSISTENT, what)
 
 
 # -- learning ------------------------------------------------------------------------------------------------------

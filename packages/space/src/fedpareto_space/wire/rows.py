@@ -122,28 +122,22 @@ _CONDITIONS = Many(Later(lambda: TRIGGER), 1, 8)
 
 
 @dataclass(frozen=True)
-class AnyOf(Record):
-    """Fires when one of these does."""
-
+class _Compound(Record):
     triggers: Annotated[tuple[Record, ...], _CONDITIONS]
 
     def must_be_consistent(self) -> None:
-        _must_be_shallow(self)
+        if _depth(self) > DEEPEST_TRIGGER:
+            raise ProtocolError(Refusal.TOO_DEEP, f"conditions are nested more than {DEEPEST_TRIGGER} deep")
 
 
 @dataclass(frozen=True)
-class AllOf(Record):
+class AnyOf(_Compound):
+    """Fires when one of these does."""
+
+
+@dataclass(frozen=True)
+class AllOf(_Compound):
     """Fires when all of these do."""
-
-    triggers: Annotated[tuple[Record, ...], _CONDITIONS]
-
-    def must_be_consistent(self) -> None:
-        _must_be_shallow(self)
-
-
-def _must_be_shallow(trigger: Any) -> None:
-    if _depth(trigger) > DEEPEST_TRIGGER:
-        raise ProtocolError(Refusal.TOO_DEEP, f"conditions are nested more than {DEEPEST_TRIGGER} deep")
 
 
 def _depth(trigger: Any) -> int:
