@@ -13,8 +13,8 @@ from fedpareto.spec.spec import Spec
 from fedpareto.testing.conformance import small_problem
 from fedpareto_space.session.agreement import changed, terms_of
 from fedpareto_space.session.drive import Finished, Plan, Simulation, result_digest
+from fedpareto_space.session.events import Ask, Exchange
 from fedpareto_space.session.learning import arrays_of
-from fedpareto_space.session.work import Ask, Exchange
 
 
 def small(name="fedavg", clients=2, rounds=2, **options):

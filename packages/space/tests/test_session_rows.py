@@ -12,7 +12,7 @@ from fedpareto.testing.conformance import People
 from fedpareto_space.links.transports import MemoryNetwork
 from fedpareto_space.session.agreement import changed, policy_of, server_half, terms_of
 from fedpareto_space.session.drive import Plan, Simulation
-from fedpareto_space.session.work import Answer
+from fedpareto_space.session.events import Answer
 from fedpareto_space.wire import messages, rows
 from fedpareto_space.wire.refusals import ProtocolError
 from fedpareto_space.wire.rows import Action

@@ -73,7 +73,7 @@ def conformance(json: AsJson = False) -> None:
     Example: fedpareto space conformance
     """
     from fedpareto_space.session.agreement import capabilities
-    from fedpareto_space.wire.conformance import statement
+    from fedpareto_space.wire.listing import statement
     from fedpareto_space.wire.vocabulary import Role
 
     found = statement(capabilities(1, Role.CLIENT))

@@ -17,7 +17,21 @@ from fedpareto.config.errors import DamagedFile
 from fedpareto_space.session import events as happened
 from fedpareto_space.session import triggers
 from fedpareto_space.session.client_state import TRIGGER, WAIT, ClientState, Lane, Mode
-from fedpareto_space.session.events import Adopt, Effect, Event, Keep, Leave, Restore, Send, SetTimer, Told, Train
+from fedpareto_space.session.events import (
+    Adopt,
+    Answer,
+    Arrays,
+    Ask,
+    Effect,
+    Event,
+    Keep,
+    Leave,
+    Restore,
+    Send,
+    SetTimer,
+    Told,
+    Train,
+)
 from fedpareto_space.session.integration import integrated
 from fedpareto_space.session.voice import (
     ADOPT,
@@ -32,7 +46,6 @@ from fedpareto_space.session.voice import (
     shapes_of,
     submission,
 )
-from fedpareto_space.session.work import Answer, Arrays, Ask
 from fedpareto_space.wire import messages, rows
 from fedpareto_space.wire.kinds import spelled
 from fedpareto_space.wire.negotiation import confirm, fitting, negotiate

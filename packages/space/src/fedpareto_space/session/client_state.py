@@ -11,10 +11,9 @@ import numpy as np
 
 from fedpareto.codecs import Codec
 from fedpareto_space.session import triggers
-from fedpareto_space.session.events import Effect
+from fedpareto_space.session.events import Answer, Arrays, Ask, Effect
 from fedpareto_space.session.keeping import Saved
 from fedpareto_space.session.voice import NOTHING, Coder, Voice, in_order
-from fedpareto_space.session.work import Answer, Arrays, Ask
 from fedpareto_space.wire import cbor, messages
 from fedpareto_space.wire.negotiation import Capabilities, CheckRule, any_rule
 from fedpareto_space.wire.terms import TERMS, Terms

@@ -22,13 +22,13 @@ from fedpareto_space.session.agreement import (
     terms_of,
 )
 from fedpareto_space.session.client import ClientMachine
+from fedpareto_space.session.events import Ask, Exchange
 from fedpareto_space.session.host import ClientHost, Host, Note, PeerHost, ServerHost
 from fedpareto_space.session.learning import ServerHalf
 from fedpareto_space.session.mishaps import Mishap, extensions_of
 from fedpareto_space.session.peer import PeerMachine
 from fedpareto_space.session.server import ServerMachine
 from fedpareto_space.session.voice import digest
-from fedpareto_space.session.work import Ask, Exchange
 from fedpareto_space.wire import rows
 from fedpareto_space.wire.kinds import spelled
 from fedpareto_space.wire.negotiation import Capabilities

@@ -14,12 +14,11 @@ import numpy as np
 from fedpareto_space.links.transports import Transport
 from fedpareto_space.session import events as happened
 from fedpareto_space.session.client import ClientMachine
-from fedpareto_space.session.events import Effect, Event, Send
+from fedpareto_space.session.events import Arrays, Ask, Effect, Event, Exchange, Send
 from fedpareto_space.session.learning import ClientHalf, ServerHalf
 from fedpareto_space.session.mishaps import Mishap, altered, flipped, poisoned
 from fedpareto_space.session.peer import PeerMachine
 from fedpareto_space.session.server import ServerMachine
-from fedpareto_space.session.work import Arrays, Ask, Exchange
 from fedpareto_space.wire.kinds import spelled
 from fedpareto_space.wire.terms import Terms
 from fedpareto_space.wire.vocabulary import FaultKind

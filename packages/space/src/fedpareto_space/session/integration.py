@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpareto_space.session.work import Arrays
+from fedpareto_space.session.events import Arrays
 from fedpareto_space.wire import rows
 
 

@@ -28,7 +28,7 @@ from fedpareto.engines.single import ONE, Reply, Task, exchanged, only, stacked
 from fedpareto.record.checkpoint import Checkpoint
 from fedpareto.spec.settings import settings_of
 from fedpareto.spec.spec import Spec
-from fedpareto_space.session.work import Answer, Arrays, Ask, Exchange
+from fedpareto_space.session.events import Answer, Arrays, Ask, Exchange
 
 FURTHER = 20
 """Bits for the number of a round: a further local step in it draws its random numbers from round + step · 2^20."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedpareto_space.session.work import Answer, Arrays
+from fedpareto_space.session.events import Answer, Arrays
 from fedpareto_space.wire import messages
 from fedpareto_space.wire.vocabulary import FaultKind
 

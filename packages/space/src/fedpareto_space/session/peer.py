@@ -17,11 +17,23 @@ import numpy as np
 from fedpareto.codecs import Codec
 from fedpareto_space.session import events as happened
 from fedpareto_space.session.client_state import WAIT
-from fedpareto_space.session.events import Adopt, Aggregate, Effect, Event, Leave, Send, SetTimer, Told, Train
+from fedpareto_space.session.events import (
+    Adopt,
+    Aggregate,
+    Answer,
+    Ask,
+    Effect,
+    Event,
+    Exchange,
+    Leave,
+    Send,
+    SetTimer,
+    Told,
+    Train,
+)
 from fedpareto_space.session.server import lanes_of
 from fedpareto_space.session.server_state import Refuse, Shapes
 from fedpareto_space.session.voice import Coder, Voice, bases, digest, must_be, opened, shapes_of, submission
-from fedpareto_space.session.work import Answer, Ask, Exchange
 from fedpareto_space.wire import messages, rows
 from fedpareto_space.wire.kinds import spelled
 from fedpareto_space.wire.negotiation import Capabilities, CheckRule, any_rule, confirm, negotiate

@@ -24,10 +24,10 @@ from fedpareto_space.links.udp import UdpTransport
 from fedpareto_space.session import events as happened
 from fedpareto_space.session.agreement import client_half, server_half
 from fedpareto_space.session.drive import Plan, result_digest
+from fedpareto_space.session.events import Exchange
 from fedpareto_space.session.host import ClientHost, Host, Note, ServerHost
 from fedpareto_space.session.mishaps import Mishap, extensions_of
 from fedpareto_space.session.voice import digest
-from fedpareto_space.session.work import Exchange
 from fedpareto_space.wire import cbor
 from fedpareto_space.wire.terms import TERMS, Terms
 from fedpareto_space.wire.vocabulary import FaultKind

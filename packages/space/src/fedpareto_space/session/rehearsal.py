@@ -35,11 +35,10 @@ from fedpareto_space.links.cfdp_network import CfdpNetwork
 from fedpareto_space.links.channel import Channel
 from fedpareto_space.session.agreement import FIRST_CLIENT, SERVER, terms_of
 from fedpareto_space.session.drive import Finished, Plan, Simulation, result_digest
-from fedpareto_space.session.events import Send
+from fedpareto_space.session.events import Ask, Exchange, Send
 from fedpareto_space.session.host import Note
 from fedpareto_space.session.learning import arrays_of
 from fedpareto_space.session.matrix import Case, cases
-from fedpareto_space.session.work import Ask, Exchange
 from fedpareto_space.wire import messages, rows
 from fedpareto_space.wire.terms import Terms
 

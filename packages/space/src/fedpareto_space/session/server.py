@@ -13,7 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedpareto_space.session import events as happened
-from fedpareto_space.session.events import Aggregate, Copy, Effect, Event, Keep, Leave, Restore, Send, SetTimer, Told
+from fedpareto_space.session.events import (
+    Aggregate,
+    Answer,
+    Ask,
+    Copy,
+    Effect,
+    Event,
+    Exchange,
+    Keep,
+    Leave,
+    Restore,
+    Send,
+    SetTimer,
+    Told,
+)
 from fedpareto_space.session.server_state import DEADLINE, OFFER, ROUND, SILENCE, Member, ServerState, Status
 from fedpareto_space.session.voice import (
     ADOPT,
@@ -29,7 +43,6 @@ from fedpareto_space.session.voice import (
     opened,
     shapes_of,
 )
-from fedpareto_space.session.work import Answer, Ask, Exchange
 from fedpareto_space.wire import messages, payload, rows
 from fedpareto_space.wire.kinds import spelled
 from fedpareto_space.wire.negotiation import Capabilities, confirm, rejection, settle

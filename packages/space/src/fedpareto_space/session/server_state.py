@@ -9,10 +9,9 @@ from math import inf
 
 import numpy as np
 
-from fedpareto_space.session.events import Effect
+from fedpareto_space.session.events import Answer, Ask, Effect, Exchange
 from fedpareto_space.session.keeping import Saved
 from fedpareto_space.session.voice import Voice
-from fedpareto_space.session.work import Answer, Ask, Exchange
 from fedpareto_space.wire import cbor
 from fedpareto_space.wire.manifest import Manifest
 from fedpareto_space.wire.messages import Extension

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedpareto.codecs import Codec, ErrorFeedback
-from fedpareto_space.session.work import Arrays, Ask
+from fedpareto_space.session.events import Arrays, Ask
 from fedpareto_space.wire import messages, payload
 from fedpareto_space.wire.manifest import Manifest
 from fedpareto_space.wire.refusals import ProtocolError, Refusal
