@@ -12,7 +12,7 @@ from fedpareto.clock.activity import FAILED, HERE
 from fedpareto.clock.in_flight import Flight
 from fedpareto.clock.trips import Homeward, Outward
 from fedpareto.contract.messages import Failure
-from fedpareto_space.missions.mishaps import Mishap
+from fedpareto_space.missions.options import Mishap
 from fedpareto_space.missions.power import SECONDS, WATTS
 from fedpareto_space.missions.satellites import Satellites
 from fedpareto_space.missions.sky import Left
