@@ -151,7 +151,7 @@ def test_a_refused_offer_is_answered_with_code_and_row():
     whole = cbor.decode(encode(EVERY["offer"]))
     del whole[5][3][1][2]
     problem = refused(cbor.encode(whole), Refusal.MISSING, (3, 2))
-    answer = rejection(problem, sequence=1)
+    answer = rejection(problem)
     assert (answer.session, answer.code, answer.place) == (golden.SESSION, Refusal.MISSING, (3, 2))
     assert decode(encode(answer)) == answer
 

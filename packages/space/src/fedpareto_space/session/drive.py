@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 import numpy as np
 
@@ -177,18 +176,18 @@ class Simulation:
 
     def run(self) -> Finished:
         """Until everybody has left, or nothing more will happen."""
-        now, edges = 0.0, sorted(_edges(self.contacts))
+        now, begins = 0.0, sorted((start, one, other) for start, _, one, other in self.contacts)
         for host in self.hosts:
             host.happen(happened.Started(), now)
             if not self.contacts:
                 for other in self.hosts:
                     host.happen(happened.ContactBegan(other.node), now)
         while any(host.active for host in self.hosts) and now < self.horizon:
-            while edges and edges[0][0] <= now:
-                self._edge(*edges.pop(0))
+            while begins and begins[0][0] <= now:
+                self._meet(*begins.pop(0))
             if any([host.tick(now) for host in self.hosts]):  # noqa: C419 (every one of them is to be done)
                 continue
-            until = min([self.horizon, *(host.next() for host in self.hosts), *(edge[0] for edge in edges[:1])])
+            until = min([self.horizon, *(host.next() for host in self.hosts), *(begin[0] for begin in begins[:1])])
             if until == self.horizon and self._nothing_under_way():
                 break
             now = max(now, self.network.advance(until))
@@ -197,24 +196,17 @@ class Simulation:
     def _nothing_under_way(self) -> bool:
         return all(host.transport.next() is None for host in self.hosts)
 
-    def _edge(self, at: float, up: bool, one: int, other: int) -> None:
+    def _meet(self, at: float, one: int, other: int) -> None:
         for host in self.hosts:
             if host.node in (one, other):
                 peer = other if host.node == one else one
-                host.happen(happened.ContactBegan(peer) if up else happened.ContactEnded(peer), at)
+                host.happen(happened.ContactBegan(peer), at)
 
     def _finished(self, now: float) -> Finished:
         log = sorted((note for host in self.hosts for note in host.log), key=lambda note: note.at)
         found = None if self.result is None else result_digest(self.result)
         models = {host.machine.client: host.model for host in self.clients if host.model is not None}
         return Finished(now, models, found, log, {host.node: host.reason for host in self.hosts})
-
-
-def _edges(contacts: Iterable[Contact]) -> Iterable[tuple[float, bool, int, int]]:
-    for start, end, one, other in contacts:
-        yield start, True, one, other
-        if end < inf:
-            yield end, False, one, other
 
 
 def result_digest(exchange: Exchange) -> bytes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import TypeAlias
 
 import numpy as np
@@ -89,13 +88,6 @@ class ContactBegan:
 
 
 @dataclass(frozen=True)
-class ContactEnded:
-    """A node can no longer be reached."""
-
-    peer: int
-
-
-@dataclass(frozen=True)
 class Timer:
     """A time that the machine asked for has come."""
 
@@ -130,9 +122,7 @@ class LocalFaultOver:
     fault: FaultKind
 
 
-Event: TypeAlias = (
-    Started | Received | ContactBegan | ContactEnded | Timer | Trained | Asked | LocalFault | LocalFaultOver
-)
+Event: TypeAlias = Started | Received | ContactBegan | Timer | Trained | Asked | LocalFault | LocalFaultOver
 
 # -- effects -------------------------------------------------------------------------------------------------------
 
@@ -144,7 +134,6 @@ class Send:
     to: int
     data: bytes = field(repr=False)
     priority: int = 0
-    lifetime: float = inf
     replaces: str = ""
 
 

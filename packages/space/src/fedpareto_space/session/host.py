@@ -131,7 +131,7 @@ class Host(ABC):
         found = list(altered(effect.data, self.mishaps))
         key = effect.replaces if len(found) == 1 else ""  # A second copy does not replace the first.
         for data in found:
-            self.transport.send(effect.to, data, now, priority=effect.priority, lifetime=effect.lifetime, replaces=key)
+            self.transport.send(effect.to, data, now, priority=effect.priority, replaces=key)
 
     def note(self, now: float, what: str, action: str = "", detail: str = "") -> None:
         entry = Note(now, self.node, what, action, detail)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, Any
 
@@ -47,7 +46,6 @@ class Dtype(IntEnum):
             raise ProtocolError(Refusal.WRONG_TYPE, f"a tensor of {array.dtype.name}; there are {known}") from None
 
 
-@dataclass(frozen=True)
 class Tensor(Record):
     """One tensor of a manifest."""
 
@@ -72,7 +70,6 @@ class Tensor(Record):
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True)
 class Manifest(Record):
     """The tensors of a payload, in their order."""
 

@@ -7,7 +7,7 @@ a map with the numbers of the message's own fields as keys, and with EXTENSIONS 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
 from fedpareto_space.wire import cbor, schema
@@ -33,7 +33,6 @@ Table = Annotated[int, Whole(0, 3)]
 Number = Annotated[int, Whole(0, 8)]
 
 
-@dataclass(frozen=True)
 class Extension(Record):
     """Something that this version of the protocol does not have."""
 
@@ -64,8 +63,7 @@ def _must_be_a_row(place: Place) -> None:
 _EXTENSIONS = Many(Struct(Extension), 0, 8)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Message(Record):
+class Message(Record, kw_only=True):
     """Head of all messages: the session and the agreement they belong to, and their number."""
 
     type: ClassVar[Type]
@@ -94,8 +92,7 @@ class Message(Record):
 # -- negotiation ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Early(Message):
+class _Early(Message, kw_only=True):
     """Comes before there is an agreement."""
 
     def must_be_consistent(self) -> None:
@@ -104,8 +101,7 @@ class _Early(Message):
             raise ProtocolError(Refusal.INCONSISTENT, what)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Offer(_Early):
+class Offer(_Early, kw_only=True):
     """An offer to learn together: alternatives for each of the twelve rows."""
 
     type: ClassVar[Type] = Type.OFFER
@@ -120,8 +116,7 @@ class Offer(_Early):
     """A certified statement of conformance and quality. The protocol carries it and does not read it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Accept(Message):
+class Accept(Message, kw_only=True):
     """The agreement, in full: one value for each row."""
 
     type: ClassVar[Type] = Type.ACCEPT
@@ -136,8 +131,7 @@ class Accept(Message):
             raise ProtocolError(Refusal.WRONG_AGREEMENT, "the agreement's id is not that of its rows")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Counter(_Early):
+class Counter(_Early, kw_only=True):
     """An offer in return: rows that suit both as they were offered, and for the others what the sender could do."""
 
     type: ClassVar[Type] = Type.COUNTER
@@ -148,8 +142,7 @@ class Counter(_Early):
     """Alternatives of the sender, row by row."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reject(_Early):
+class Reject(_Early, kw_only=True):
     """No agreement: why, and because of which row."""
 
     type: ClassVar[Type] = Type.REJECT
@@ -175,8 +168,7 @@ class Reject(_Early):
 # -- learning ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Later(Message):
+class _Later(Message, kw_only=True):
     """Belongs to an agreement."""
 
     def must_be_consistent(self) -> None:
@@ -184,8 +176,7 @@ class _Later(Message):
             raise ProtocolError(Refusal.WRONG_AGREEMENT, f"{self.type.name} names no agreement")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Update(_Later):
+class Update(_Later, kw_only=True):
     """A submission of a client."""
 
     type: ClassVar[Type] = Type.UPDATE
@@ -225,8 +216,7 @@ class Update(_Later):
             raise ProtocolError(Refusal.WRONG_DIGEST, "the manifest does not have its digest")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Global(_Later):
+class Global(_Later, kw_only=True):
     """A task of the server: a model, or anything else that the algorithm's next client step needs."""
 
     type: ClassVar[Type] = Type.GLOBAL
@@ -259,8 +249,7 @@ class Global(_Later):
     """SHA-256 of the sender's public key, where row 2 of table 6.2 names one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Receipt(_Later):
+class Receipt(_Later, kw_only=True):
     """Fate of a message."""
 
     type: ClassVar[Type] = Type.RECEIPT
@@ -277,8 +266,7 @@ class Receipt(_Later):
     """The first 8 bytes of that model's SHA-256."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault(_Later):
+class Fault(_Later, kw_only=True):
     """A fault, and what its sender does about it, as agreed."""
 
     type: ClassVar[Type] = Type.FAULT
@@ -303,8 +291,7 @@ class Fault(_Later):
         _must_be_a_row((self.table, self.row))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Handover(_Later):
+class Handover(_Later, kw_only=True):
     """Another node is the server from now on."""
 
     type: ClassVar[Type] = Type.HANDOVER
@@ -321,8 +308,7 @@ class Handover(_Later):
     """For stand-bys: what the server has learnt so far. Clients get none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Close(_Later):
+class Close(_Later, kw_only=True):
     """The sender's part in the session is over."""
 
     type: ClassVar[Type] = Type.CLOSE

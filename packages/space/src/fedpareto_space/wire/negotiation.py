@@ -171,36 +171,32 @@ def _parted(place: Place, alternatives: Alternatives, rule: CheckRule) -> Disagr
 # -- the responder's answer, and the proposer's to a counter -----------------------------------------------------------
 
 
-def negotiate(
-    offer: Offer, capabilities: Capabilities, rule: CheckRule = any_rule, sequence: int = 0
-) -> Accept | Counter | Reject:
+def negotiate(offer: Offer, capabilities: Capabilities, rule: CheckRule = any_rule) -> Accept | Counter | Reject:
     """The responder's answer to an offer."""
     if {offer.role, capabilities.role} not in ({Role.CLIENT, Role.SERVER}, {Role.PEER}):
         roles = f"a {offer.role.name.lower()} and a {capabilities.role.name.lower()}"
         trouble = f"{roles} do not fit; right are a client and a server, or two peers"
-        return _reject(offer, sequence, Disagreement(NOWHERE, Refusal.INCONSISTENT, trouble))
+        return _rejected(offer.session, Disagreement(NOWHERE, Refusal.INCONSISTENT, trouble))
     if offer.node == capabilities.node:
         trouble = f"both are node {offer.node}; every node has a number of its own"
-        return _reject(offer, sequence, Disagreement(NOWHERE, Refusal.INCONSISTENT, trouble))
+        return _rejected(offer.session, Disagreement(NOWHERE, Refusal.INCONSISTENT, trouble))
     if capabilities.needs_statement and offer.statement is None:
-        return _reject(offer, sequence, Disagreement(NOWHERE, Refusal.NO_STATEMENT))
+        return _rejected(offer.session, Disagreement(NOWHERE, Refusal.NO_STATEMENT))
     found = choose(offer.rows, capabilities, rule)
     if isinstance(found, Terms):
-        return _accept(offer, capabilities, sequence, found)
+        return _accept(offer, capabilities, found)
     countered = _countered(offer.rows, capabilities, rule)
     if countered is None:
-        return _reject(offer, sequence, found)
-    return Counter(session=offer.session, sequence=sequence, node=capabilities.node, rows=countered)
+        return _rejected(offer.session, found)
+    return Counter(session=offer.session, node=capabilities.node, rows=countered)
 
 
-def settle(
-    counter: Counter, capabilities: Capabilities, rule: CheckRule = any_rule, sequence: int = 0
-) -> Accept | Reject:
+def settle(counter: Counter, capabilities: Capabilities, rule: CheckRule = any_rule) -> Accept | Reject:
     """The proposer's answer to a counter: there is no second one."""
     found = choose(counter.rows, capabilities, rule)
     if isinstance(found, Terms):
-        return _accept(counter, capabilities, sequence, found)
-    return _reject(counter, sequence, found)
+        return _accept(counter, capabilities, found)
+    return _rejected(counter.session, found)
 
 
 def confirm(accept: Accept, rows: Alternatives, session: bytes) -> Terms:
@@ -230,23 +226,19 @@ def _countered(offered: Alternatives, capabilities: Capabilities, rule: CheckRul
     return Alternatives(found)
 
 
-def _accept(message: Offer | Counter, capabilities: Capabilities, sequence: int, terms: Terms) -> Accept:
-    return Accept(session=message.session, sequence=sequence, agreement=terms.id, node=capabilities.node, terms=terms)
+def _accept(message: Offer | Counter, capabilities: Capabilities, terms: Terms) -> Accept:
+    return Accept(session=message.session, agreement=terms.id, node=capabilities.node, terms=terms)
 
 
-def _reject(message: Offer | Counter, sequence: int, parted: Disagreement) -> Reject:
-    return _rejected(message.session, sequence, parted)
-
-
-def _rejected(session: bytes, sequence: int, parted: Disagreement) -> Reject:
+def _rejected(session: bytes, parted: Disagreement) -> Reject:
     (table, row), code = parted.place, parted.code
     detail = None if parted.detail is None else fitting(parted.detail)
-    return Reject(session=session, sequence=sequence, code=code, table=table, row=row, detail=detail)
+    return Reject(session=session, code=code, table=table, row=row, detail=detail)
 
 
-def rejection(problem: ProtocolError, sequence: int = 0) -> Reject:
+def rejection(problem: ProtocolError) -> Reject:
     """The answer to an OFFER, COUNTER or ACCEPT that was refused; its session must have been read."""
-    return _rejected(problem.session, sequence, Disagreement(problem.place, problem.code, problem.what))
+    return _rejected(problem.session, Disagreement(problem.place, problem.code, problem.what))
 
 
 def fitting(text: str) -> str:

@@ -30,12 +30,10 @@ Globs = Annotated[tuple[str, ...], Many(Text(64, least=1), least=1)]
 # -- table 6.2, row 1: topology ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Star(Record):
     """One server, which every client talks to."""
 
 
-@dataclass(frozen=True)
 class Hierarchical(Record):
     """Servers below servers: a client talks to that of its level."""
 
@@ -43,12 +41,10 @@ class Hierarchical(Record):
     """Levels of servers."""
 
 
-@dataclass(frozen=True)
 class Ring(Record):
     """Every node passes on to the next, as along an orbit."""
 
 
-@dataclass(frozen=True)
 class Decentralised(Record):
     """No server: every node talks to some neighbours."""
 
@@ -63,7 +59,6 @@ TOPOLOGY = OneOf(
 # -- table 6.2, row 2: server identity -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Identity(Record):
     """A server: where it is, and how it proves who it is."""
 
@@ -80,38 +75,32 @@ SERVERS = Many(Struct(Identity), 0, 8)
 # -- table 6.2, row 3: submission trigger --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Steps(Record):
     """After so many local steps."""
 
     steps: Annotated[int, Whole(1)]
 
 
-@dataclass(frozen=True)
 class Loss(Record):
     """Fires when the training loss is at most this."""
 
     loss: Annotated[float, Real()]
 
 
-@dataclass(frozen=True)
 class Elapsed(Record):
     """After so many seconds of training."""
 
     seconds: Seconds
 
 
-@dataclass(frozen=True)
 class AtContact(Record):
     """Fires when a contact with the server begins."""
 
 
-@dataclass(frozen=True)
 class Polled(Record):
     """Fires when the server asks."""
 
 
-@dataclass(frozen=True)
 class Norm(Record):
     """Fires when the update is at least so long."""
 
@@ -121,7 +110,6 @@ class Norm(Record):
 _CONDITIONS = Many(Later(lambda: TRIGGER), 1, 8)
 
 
-@dataclass(frozen=True)
 class _Compound(Record):
     triggers: Annotated[tuple[Record, ...], _CONDITIONS]
 
@@ -130,12 +118,10 @@ class _Compound(Record):
             raise ProtocolError(Refusal.TOO_DEEP, f"conditions are nested more than {DEEPEST_TRIGGER} deep")
 
 
-@dataclass(frozen=True)
 class AnyOf(_Compound):
     """Fires when one of these does."""
 
 
-@dataclass(frozen=True)
 class AllOf(_Compound):
     """Fires when all of these do."""
 
@@ -154,17 +140,14 @@ TRIGGER: OneOf = OneOf(
 # -- table 6.2, row 4: between a submission and the next global model -----------------------------------------------
 
 
-@dataclass(frozen=True)
 class Pause(Record):
     """No step until a global model comes."""
 
 
-@dataclass(frozen=True)
 class Continue(Record):
     """Goes on training."""
 
 
-@dataclass(frozen=True)
 class ContinueFor(Record):
     """Goes on training for at most so many steps."""
 
@@ -176,31 +159,26 @@ WAITING = OneOf((("pause", Pause), ("continue", Continue), ("continue-for", Cont
 # -- table 6.2, row 5: integration of a global model ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Replace(Record):
     """The global model replaces the local one."""
 
 
-@dataclass(frozen=True)
 class Interpolate(Record):
     """Local + share × (global − local); 1 is replace."""
 
     share: Annotated[float, Real(0, 1)]
 
 
-@dataclass(frozen=True)
 class Partial(Record):
     """Only tensors whose name fits one of these patterns are replaced."""
 
     tensors: Globs
 
 
-@dataclass(frozen=True)
 class Rebase(Record):
     """The local progress since the last global model is put on top of the new one."""
 
 
-@dataclass(frozen=True)
 class Proximal(Record):
     """Replaces, and training is pulled towards it with this strength."""
 
@@ -249,7 +227,6 @@ class CodecName(Text):
         return "the name of a codec, such as int8-delta"
 
 
-@dataclass(frozen=True)
 class Format(Record):
     """Content of submissions, and their coding."""
 
@@ -283,7 +260,6 @@ FORMAT = Struct(Format)
 # -- table 6.2, row 7, and table 6.3, row 3: the initial model ------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Reference(Record):
     """A model that both have, by its digest."""
 
@@ -293,7 +269,6 @@ class Reference(Record):
     """Digest of the manifest: names, shapes and types."""
 
 
-@dataclass(frozen=True)
 class Onnx(Record):
     """A model that is sent as an ONNX file."""
 
@@ -305,7 +280,6 @@ class Onnx(Record):
     """Bytes of the file."""
 
 
-@dataclass(frozen=True)
 class Nnef(Record):
     """A model that is sent as an NNEF archive."""
 
@@ -317,7 +291,6 @@ class Nnef(Record):
     """Bytes of the archive."""
 
 
-@dataclass(frozen=True)
 class Bound(Record):
     """A quantity of a model, from the least to the most that it may be."""
 
@@ -333,7 +306,6 @@ class Bound(Record):
             raise ProtocolError(Refusal.INCONSISTENT, f"{self.name} cannot be from {self.low} to {self.high}")
 
 
-@dataclass(frozen=True)
 class Constraints(Record):
     """Any model within these bounds: clients' models may differ."""
 
@@ -371,7 +343,6 @@ class ServerChange(IntEnum):
 Act = Annotated[Action, Word(Action)]
 
 
-@dataclass(frozen=True)
 class ClientFailures(Record):
     """Failure handling of a client: how it notices faults, and what it does about each."""
 
@@ -417,19 +388,16 @@ class Weighting(IntEnum):
     PREFERENCE = 4
 
 
-@dataclass(frozen=True)
 class Fresh(Record):
     """Staleness does not change a weight."""
 
 
-@dataclass(frozen=True)
 class Polynomial(Record):
     """(1 + staleness) to the power of −exponent."""
 
     exponent: Annotated[float, Real(0)]
 
 
-@dataclass(frozen=True)
 class Hinge(Record):
     """1 up to `start`, then 1 / (1 + slope × (staleness − start))."""
 
@@ -442,7 +410,6 @@ class Hinge(Record):
 STALENESS = OneOf((("none", Fresh), ("polynomial", Polynomial), ("hinge", Hinge)))
 
 
-@dataclass(frozen=True)
 class Aggregation(Record):
     """Aggregation of submissions."""
 
@@ -469,22 +436,18 @@ AGGREGATION = Struct(Aggregation)
 # -- table 6.3, row 2: collection -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Push(Record):
     """Clients submit by themselves."""
 
 
-@dataclass(frozen=True)
 class Poll(Record):
     """The server asks."""
 
 
-@dataclass(frozen=True)
 class Either(Record):
     """Both."""
 
 
-@dataclass(frozen=True)
 class Contacts(Record):
     """At the contacts of a plan."""
 
@@ -522,7 +485,6 @@ class Rejoin(IntEnum):
     REFUSE = 2
 
 
-@dataclass(frozen=True)
 class ServerFailures(Record):
     """Failure handling of a server: how it notices faults, and what it does about each."""
 

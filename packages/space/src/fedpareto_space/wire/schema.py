@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, TypeVar, get_type_hints
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto_space.wire.kinds import Kind, Maybe, shown
@@ -34,8 +34,12 @@ class Entry:
         return self.name.replace("_", "-")
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Record:
-    """A frozen dataclass whose fields have kinds; its constructor checks them."""
+    """Base of frozen dataclasses whose fields have kinds: every subclass becomes one, whose constructor checks them."""
+
+    def __init_subclass__(cls, kw_only: bool = False) -> None:
+        dataclass(frozen=True, kw_only=kw_only)(cls)
 
     def __post_init__(self) -> None:
         for entry in entries(type(self)):
@@ -60,9 +64,9 @@ def entries(cls: type[Record]) -> tuple[Entry, ...]:
 def _entries(cls: Any) -> tuple[Entry, ...]:
     hints = get_type_hints(cls, include_extras=True)
     found = [
-        (field.name, kind, field.default is MISSING and field.default_factory is MISSING)
-        for field in fields(cls)
-        for kind in getattr(hints[field.name], "__metadata__", ())
+        (one.name, kind, one.default is MISSING and one.default_factory is MISSING)
+        for one in fields(cls)
+        for kind in getattr(hints[one.name], "__metadata__", ())
         if isinstance(kind, Kind)
     ]
     return tuple(Entry(number, *parts) for number, parts in enumerate(found, start=1))
