@@ -101,12 +101,13 @@ def agree(
     """
     from fedpareto.config.files import write_atomically
     from fedpareto.contract import registry
-    from fedpareto_space.wire.messages import Counter, encode
-    from fedpareto_space.wire.negotiation import negotiate, settle
+    from fedpareto_space.wire.messages import Accept, Counter, encode
+    from fedpareto_space.wire.negotiation import Capabilities, negotiate, offer_of, settle
 
-    proposed, responder = _offer(offer), _capabilities(capabilities)
+    proposed = _read(offer, lambda plain: offer_of(plain, EXAMPLE_SESSION))
+    responder = _read(capabilities, Capabilities.from_plain)
     asked: Offer | Counter = proposed
-    own = None if proposer is None else _capabilities(proposer)
+    own = None if proposer is None else _read(proposer, Capabilities.from_plain)
     answer: Accept | Counter | Reject = negotiate(proposed, responder, registry.make_algorithm)
     if isinstance(answer, Counter) and own is not None:
         asked, responder = answer, own
@@ -117,7 +118,7 @@ def agree(
         print_json(_as_plain(answer))
     else:
         _print_answer(asked, responder, answer)
-    if not _is_agreement(answer):
+    if not isinstance(answer, Accept):
         raise typer.Exit(NO_AGREEMENT)
 
 
@@ -156,18 +157,6 @@ def _bytes_of(file: Path, content: bytes) -> bytes:
         return bytes.fromhex(digits)
     except ValueError:
         raise UserError(f"{file} is text; a message is its bytes, or their hexadecimal digits such as 8682…") from None
-
-
-def _offer(file: Path) -> Offer:
-    from fedpareto_space.wire.negotiation import offer_of
-
-    return _read(file, lambda plain: offer_of(plain, EXAMPLE_SESSION))
-
-
-def _capabilities(file: Path) -> Capabilities:
-    from fedpareto_space.wire.negotiation import Capabilities
-
-    return _read(file, Capabilities.from_plain)
 
 
 def _read(file: Path, use: Callable[[dict[str, Any]], T]) -> T:
@@ -223,12 +212,6 @@ def _print_lines(found: Sequence[tuple[str, ...]], *names: str) -> None:
     for cells in found:
         table.add_row(*(escape(cell) for cell in cells))
     print_table(table)
-
-
-def _is_agreement(answer: Message) -> bool:
-    from fedpareto_space.wire.messages import Accept
-
-    return isinstance(answer, Accept)
 
 
 def _as_plain(answer: Accept | Counter | Reject) -> dict[str, Any]:

@@ -93,7 +93,9 @@ def look(
     where = write_page(found, out or run / PAGE)
     drawn = [] if pictures is None else write_pictures(found, pictures, format)
     if json:
-        print_json({**_plain(found), "folder": str(run), "page": str(where), "pictures": [str(one) for one in drawn]})
+        print_json(
+            {**asdict(found.summary), "folder": str(run), "page": str(where), "pictures": [str(one) for one in drawn]}
+        )
         return
     _print(found)
     typer.echo(f"page: {where}" + (f"   pictures: {len(drawn)} in {pictures}" if drawn else ""))
@@ -179,15 +181,11 @@ def _tell(folder: Path, page: bool, json: bool) -> None:
     found = read_mission(folder)
     where = write_page(found, folder / PAGE) if page else None
     if json:
-        print_json({**_plain(found), "folder": str(folder), "page": None if where is None else str(where)})
+        print_json({**asdict(found.summary), "folder": str(folder), "page": None if where is None else str(where)})
         return
     _print(found)
     look_at = f"   look at: {quoted(where)}" if where is not None else ""
     typer.echo(f"run: {quoted(folder)}{look_at}")
-
-
-def _plain(mission: Mission) -> dict[str, object]:
-    return asdict(mission.summary)
 
 
 def _print(mission: Mission) -> None:

@@ -67,7 +67,7 @@ def _write_tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], tensors:
 def read(folder: Path) -> tuple[list[Line], dict[str, np.ndarray]]:
     found = lines(folder)
     shapes = variables(found, folder)
-    tensors = {label: tensor_of(_bytes(folder, label), f"{folder / label}.dat") for label in shapes}
+    tensors = {label: tensor_of(read_bytes(folder / f"{label}.dat"), f"{folder / label}.dat") for label in shapes}
     must_fit(shapes, tensors, str(folder))
     return found, tensors
 
@@ -156,10 +156,6 @@ def must_fit(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, np.nda
     for label, shape in shapes.items():
         if tensors[label].shape != shape:
             raise UserError(f"{where}: '{label}' is {list(tensors[label].shape)}; it should be {list(shape)}")
-
-
-def _bytes(folder: Path, label: str) -> bytes:
-    return read_bytes(folder / f"{label}.dat")
 
 
 # -- tensor files (.dat): a header of 128 bytes, then the numbers, little-endian, last dimension first -----------------

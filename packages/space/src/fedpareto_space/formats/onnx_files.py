@@ -56,7 +56,9 @@ def write(graph: Graph, tensors: Mapping[str, np.ndarray], path: Path, apart: bo
 
 def parameters(path: Path) -> dict[str, np.ndarray]:
     """The weights of a file, in its order, wherever they lie."""
-    return _tensors(_read(path), path)
+    proto = _read(path)
+    beside = read_bytes(weights_file(path)) if _is_apart(proto) else b""
+    return {one.name: _tensor(one, beside, path) for one in proto.graph.initializer}
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -201,11 +203,6 @@ def _read(path: Path) -> Any:
     if any(one.data_type != onnx.TensorProto.FLOAT for one in proto.graph.initializer):
         raise DamagedFile(f"{path} has weights that are not in single precision; fedpareto space model writes others")
     return proto
-
-
-def _tensors(proto: Any, path: Path) -> dict[str, np.ndarray]:
-    beside = read_bytes(weights_file(path)) if _is_apart(proto) else b""
-    return {one.name: _tensor(one, beside, path) for one in proto.graph.initializer}
 
 
 def _tensor(one: Any, beside: bytes, path: Path) -> np.ndarray:

@@ -22,13 +22,12 @@ from fedpareto_space.links.pdus import (
     FileData,
     Finished,
     Header,
-    KeepAlive,
     Metadata,
-    Nak,
     Pdu,
     TransactionStatus,
     decode,
     encode,
+    goes_back,
 )
 from fedpareto_space.links.refusal import Refused
 from fedpareto_space.links.stores import BytesSink, Sink, Source
@@ -95,7 +94,7 @@ class Entity:
             self.refused[refusal.reason] += 1
 
     def _dispatch(self, header: Header, pdu: Pdu, now: float, peer: int | None) -> None:
-        to_source = isinstance(pdu, Finished | Nak | KeepAlive) or (isinstance(pdu, Ack) and pdu.of == Directive.EOF)
+        to_source = goes_back(pdu)
         here, there = (header.source, header.destination) if to_source else (header.destination, header.source)
         if here != self.node:
             raise Refused("PDU", "for another node")
@@ -144,10 +143,9 @@ class Entity:
         """Whoever repeats an EOF or a Finished has not got our acknowledgement."""
         known = header.transaction in self._ended
         status = TransactionStatus.TERMINATED if known else TransactionStatus.UNRECOGNISED
-        if isinstance(pdu, Eof):
-            self._last[peer].append(Outgoing(header, Ack(Directive.EOF, pdu.condition, status), again=True))
-        elif isinstance(pdu, Finished):
-            self._last[peer].append(Outgoing(header, Ack(Directive.FINISHED, pdu.condition, status), again=True))
+        if isinstance(pdu, Eof | Finished):
+            of = Directive.EOF if isinstance(pdu, Eof) else Directive.FINISHED
+            self._last[peer].append(Outgoing(header, Ack(of, pdu.condition, status), again=True))
 
     def _collect(self, transaction: Sending | Receiving) -> None:
         self._indications += transaction.indications

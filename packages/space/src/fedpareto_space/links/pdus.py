@@ -175,14 +175,18 @@ class KeepAlive:
 Pdu = Metadata | FileData | Eof | Finished | Ack | Nak | Prompt | KeepAlive
 
 
+def goes_back(pdu: Pdu) -> bool:
+    """Tell whether a PDU goes to the source of the file."""
+    return isinstance(pdu, Finished | Nak | KeepAlive) or (isinstance(pdu, Ack) and pdu.of == Directive.EOF)
+
+
 def encode(header: Header, pdu: Pdu) -> bytes:
     body = _body(header, pdu)
     data = isinstance(pdu, FileData)
-    back = isinstance(pdu, Finished | Nak | KeepAlive) or (isinstance(pdu, Ack) and pdu.of == Directive.EOF)
     first = (
         VERSION << 5
         | data << 4
-        | back << 3
+        | goes_back(pdu) << 3
         | (not header.acknowledged) << 2
         | header.crc << 1
         | header.large
@@ -273,8 +277,7 @@ def decode(data: bytes) -> tuple[Header, Pdu]:
     if first & 16:
         return header, _file_data(header, data[body_at:], segment_metadata=bool(widths & 8))
     pdu = _directive(header, data[body_at:])
-    back = isinstance(pdu, Finished | Nak | KeepAlive) or (isinstance(pdu, Ack) and pdu.of == Directive.EOF)
-    if bool(first & 8) != back:
+    if bool(first & 8) != goes_back(pdu):
         raise Refused("PDU", "it goes the wrong way")
     return header, pdu
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -164,11 +163,6 @@ class Checksum:
 
 def checksum_of(kind: int, file: Source | Sink, size: int) -> int:
     found = Checksum(kind)
-    for chunk in _chunks(file, size):
-        found.update(chunk)
-    return found.value
-
-
-def _chunks(file: Source | Sink, size: int) -> Iterator[bytes]:
     for offset in range(0, size, CHUNK):
-        yield file.read(offset, min(CHUNK, size - offset))
+        found.update(file.read(offset, min(CHUNK, size - offset)))
+    return found.value

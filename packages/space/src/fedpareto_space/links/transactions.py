@@ -270,7 +270,8 @@ class Sending(Transaction):
 
     def _data(self, now: float) -> Outgoing | None:
         again = bool(self._asked)
-        start, end = self._asked.take(self.managed.segment) if again else self._fresh()
+        fresh = self._position, min(self._position + self.managed.segment, self._size)
+        start, end = self._asked.take(self.managed.segment) if again else fresh
         try:
             data = self._source.read(start, end - start)
         except OSError:
@@ -284,9 +285,6 @@ class Sending(Transaction):
             self._checksum.update(data)
             self._position = end
         return self._out(FileData(start, data), again)
-
-    def _fresh(self) -> tuple[int, int]:
-        return self._position, min(self._position + self.managed.segment, self._size)
 
     def _eof(self, now: float) -> Outgoing:
         again, self._eof_due, self._eof_sent = self._eof_sent, False, True

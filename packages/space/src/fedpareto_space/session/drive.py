@@ -188,13 +188,10 @@ class Simulation:
             if any([host.tick(now) for host in self.hosts]):  # noqa: C419 (every one of them is to be done)
                 continue
             until = min([self.horizon, *(host.next() for host in self.hosts), *(begin[0] for begin in begins[:1])])
-            if until == self.horizon and self._nothing_under_way():
+            if until == self.horizon and all(host.transport.next() is None for host in self.hosts):
                 break
             now = max(now, self.network.advance(until))
         return self._finished(now)
-
-    def _nothing_under_way(self) -> bool:
-        return all(host.transport.next() is None for host in self.hosts)
 
     def _meet(self, at: float, one: int, other: int) -> None:
         for host in self.hosts:

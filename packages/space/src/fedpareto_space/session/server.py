@@ -79,7 +79,9 @@ class ServerMachine(ServerState):
             case happened.Received(source, data):
                 self._received(source, data)
             case happened.ContactBegan(peer) if peer in self.members and not self.standby:
-                self._met(self.members[peer])
+                member = self.members[peer]  # The offer may have been lost.
+                if member.status is Status.OFFERED and member.offered < now:
+                    self._offer_to(member)
             case happened.Timer(name):
                 self._timer(name)
             case happened.Asked(exchange):
@@ -157,11 +159,6 @@ class ServerMachine(ServerState):
         self._again(member)
         if self.exchange is not None and not self._learning:
             self._copy_out()
-
-    def _met(self, member: Member) -> None:
-        """A contact begins: an offer that may have been lost is made again."""
-        if member.status is Status.OFFERED and member.offered < self._now:
-            self._offer_to(member)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
