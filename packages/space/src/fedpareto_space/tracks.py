@@ -13,7 +13,6 @@ from fedpareto_space.orbits.earth import Array
 from fedpareto_space.orbits.sights import LONGEST, ground_tracks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""Start of the tracks."""
 LONGEST_TRACK = LONGEST / 3600
 """Hours."""
 LOOK = 30.0

@@ -30,7 +30,6 @@ class Step:
     """Names of tensors, or numbers."""
     output: str
     shape: Shape
-    """Shape of the output."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 

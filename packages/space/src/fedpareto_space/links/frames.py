@@ -30,7 +30,6 @@ count, and its length − 1.
 """
 CHECKSUM = 2
 OVERHEAD = HEADERS.size + CHECKSUM
-"""Bytes around a PDU."""
 CRAFTS = 65536
 """Spacecraft identifiers have 16 bits."""
 UNSEGMENTED = int(SequenceFlags.UNSEGMENTED) << 14

@@ -21,7 +21,6 @@ class Handler(Enum):
 
 
 HANDLED = tuple(set(Condition) - {Condition.NO_ERROR, Condition.SUSPEND_REQUEST_RECEIVED})
-"""Conditions that have a handler."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,6 @@ class Header:
     """Bytes of the transaction's number."""
     crc: bool = False
     large: bool = False
-    """Sizes and offsets have 8 bytes."""
     acknowledged: bool = True
 
     @property

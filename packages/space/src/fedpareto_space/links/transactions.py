@@ -44,7 +44,6 @@ class Delivered:
     name: str
     """The destination's name of the file."""
     sink: Sink
-    """Sink with the file."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class Ended:
     sending: bool
     condition: Condition
     complete: bool
-    """The destination has the whole file."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,6 @@ class Outgoing:
     header: Header
     pdu: Pdu
     again: bool = False
-    """The PDU was sent before."""
 
 
 class Peers(Protocol):

@@ -16,7 +16,6 @@ from fedpareto_space.links.station import Station
 from fedpareto_space.links.transports import Delivery, Outbox, Parcel, Traffic
 
 Address = tuple[str, int]
-"""A host and a port."""
 
 LOOPBACK = "127.0.0.1"
 LARGEST_DATAGRAM = 65535

@@ -128,11 +128,11 @@ class MissionOptions(EngineOptions):
     on the way where the algorithm allows that; swarm: there is no server, and neighbours exchange their models.
     """
     down: Rate = RATE
-    """Bits a second from satellites to stations …"""
+    """Rate from satellites to stations, in bits a second."""
     up: Rate = RATE
-    """… back …"""
+    """Rate from stations to satellites, in bits a second."""
     between: Positive = 1e6
-    """… and between satellites."""
+    """Rate between satellites, in bits a second."""
     loss: ShareBelowOne = 0.05
     """Share of frames that a link loses."""
     depth: Literal["fluid", "packets"] = "fluid"

@@ -22,7 +22,6 @@ ENOUGH = 0.1
 it would stop again at once.
 """
 SINCE, LEVEL, SECONDS, WATTS = range(4)
-"""Columns of the book."""
 
 
 class Pause(NamedTuple):

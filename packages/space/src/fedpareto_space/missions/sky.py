@@ -61,7 +61,6 @@ class Sky:
     """A mission's satellites and what they see."""
 
     names: tuple[str, ...]
-    """Names of the satellites."""
     stations: tuple[str, ...]
     """Stations, then relays."""
     planes: Whole
@@ -73,7 +72,6 @@ class Sky:
     orbits: Orbits | None = None
     """None: there is only a contact plan."""
     given: ContactPlan | None = None
-    """The contact plan that the user gave."""
 
     @cached_property
     def shadows(self) -> Windows:

@@ -22,7 +22,6 @@ from fedpareto_space.links.transports import Contact
 HEADER = 124
 """Bytes of the protocol's own header in each message: the largest of any algorithm, with its manifest."""
 SOURCE, DESTINATION = 1, 2
-"""Nodes of one transfer."""
 
 
 class Moved(NamedTuple):

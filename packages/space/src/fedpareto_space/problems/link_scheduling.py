@@ -48,15 +48,15 @@ class LinkScheduling(MORLProblem):
     choices: Annotated[int, AtLeast(1, MOST_CHOICES)] = 48
     """Choices of an episode: after the last one it is over."""
     minutes: Positive = 10.0
-    """From one choice to the next."""
+    """Minutes from one choice to the next."""
     rates: tuple[Positive, ...] = (25.0, 200.0, 3.0)
-    """Megabits a second to an own station, to a commercial one, and to a relay, which is always in sight."""
+    """Rates in megabits a second: to an own station, to a commercial one, and to a relay, which is always in sight."""
     watts: tuple[Positive, ...] = (6.0, 6.0, 10.0)
     """Watts that sending takes, in the same order."""
     prices: tuple[NotNegative, ...] = (0.0, 3.0, 0.0)
-    """Euros a minute, in the same order."""
+    """Prices in euros a minute, in the same order."""
     gathered: Positive = 4.0
-    """Megabits a second of new data in sunlight."""
+    """New data in sunlight, in megabits a second."""
     solar_watts: NotNegative = 6.0
     """Watts that the panels have left for the radio in sunlight."""
     battery: Positive = 10.0

@@ -19,7 +19,6 @@ TURNING = 360 / 86_164.0905
 """Degrees by which the Earth turns in a second."""
 COASTLINES = "coastlines.json"
 CORNERS = 90
-"""Corners of a circle."""
 
 
 @cache

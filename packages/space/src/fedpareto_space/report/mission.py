@@ -141,7 +141,6 @@ class Mission:
     altitude: float
     """Kilometres, of half of the satellites; NaN where it is not known."""
     trips: Mapping[int, tuple[Trip, ...]]
-    """Trips by seed."""
     faults: Mapping[int, tuple[Fault, ...]]
     parameters: int
     """Numbers in a model."""

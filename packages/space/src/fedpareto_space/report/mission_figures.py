@@ -232,4 +232,3 @@ FIGURES = {
     "bytes": bytes_figure,
     "staleness": staleness_figure,
 }
-"""Figures by the name of their file."""

@@ -31,14 +31,12 @@ TAG = re.compile("<[^>]+>")
 DIGITS = re.compile(r"(\d\.\d)\d+(?![\de])")
 """Places in an SVG are cut to a tenth of a point."""
 PAGE = "mission.html"
-"""In a run's folder."""
 STATES = {"waiting": "#8A8F98", "receiving": "#0072B2", "training": "#E69F00", "sending": "#009E73"}
 """States of a satellite with their colours; safe for colour-blind readers."""
 BAD = "#D62728"
 MOST_TRANSFERS = 30_000
 """On a page; it would take long to open with more."""
 MOST_FAULTS = 200
-"""Rows of the fault log."""
 SPEEDS = {"1 min a second": 60, "5 min a second": 300, "20 min a second": 1200, "1 h a second": 3600}
 USUAL_SPEED = "5 min a second"
 

@@ -80,7 +80,6 @@ ONLY: dict[Place, tuple[Any, str]] = {
     (2, 4): (rows.Pause(), "has satellites that wait for the next task: pause"),
     (2, 5): (rows.Replace(), "begins each task from what the server sent: replace"),
 }
-"""Rows that a simulation has in one way."""
 AGES = np.array([0, 1, 2, 5, 10, 20, 50])
 """Rounds at which two policies are compared in what a late reply counts."""
 

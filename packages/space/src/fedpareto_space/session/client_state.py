@@ -87,7 +87,6 @@ class ClientState:
     def __post_init__(self) -> None:
         self.coder = Coder(Codec())
         self.faults: set[FaultKind] = set()
-        """Faults of this node that last."""
         self._answers: dict[tuple[int, str, int], messages.Update] = {}
         self._manifests: set[bytes] = set()
         """Digests of manifests that the server has: they are sent once."""
@@ -99,7 +98,6 @@ class ClientState:
         self._tries, self._globals = 0, 0
         """Times that the server was waited for in vain, and global models so far."""
         self._standbys = 0
-        """Stand-bys that were asked to take over."""
         self._alone = False
         """The client goes on by itself, because the server is silent."""
         self._checkpoint = b""

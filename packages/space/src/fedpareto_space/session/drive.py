@@ -40,7 +40,6 @@ HORIZON = 30 * 24 * 3600.0
 """Simulated seconds after which a session that has not ended is left alone."""
 
 Mishaps = Mapping[int, Sequence[Mishap]]
-"""Mishaps by node."""
 
 
 @dataclass
@@ -99,7 +98,6 @@ class Finished:
     seconds: float
     """Simulated."""
     models: dict[int, np.ndarray]
-    """Model that each client uses."""
     digest: bytes | None
     """SHA-256 of what the server sent all clients at the end, by client."""
     log: list[Note]

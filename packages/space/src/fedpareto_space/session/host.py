@@ -46,7 +46,6 @@ class Host(ABC):
     transport: Transport
     store: MutableMapping[str, bytes] = field(default_factory=dict)
     mishaps: list[Mishap] = field(default_factory=list)
-    """Faults that happen on purpose."""
     log: list[Note] = field(default_factory=list)
     tell: Callable[[Note], None] = lambda note: None
     on_send: Callable[[int, Send, float], None] = lambda node, effect, now: None
@@ -158,7 +157,6 @@ class ClientHost(Host):
     seconds: Callable[[Ask], float] = lambda ask: 0.0
     """Seconds of a local step, where that is simulated."""
     model: np.ndarray | None = None
-    """Model that the client uses at the end."""
     steps: int = 0
 
     def __post_init__(self) -> None:

@@ -17,7 +17,6 @@ from fedpareto_space.wire.vocabulary import FaultKind
 
 STANDBY = SERVER + 1
 FIRST, SECOND = FIRST_CLIENT, FIRST_CLIENT + 1
-"""Two clients."""
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,7 @@ class PeerMachine:
     client: int
     session: bytes
     terms: Terms
-    """Terms that this node would agree to."""
     nodes: Mapping[int, int]
-    """The node of each client."""
     capabilities: Capabilities
     refuse: Refuse
     shapes: Shapes
@@ -79,7 +77,6 @@ class PeerMachine:
         passed_on = neighbours_of(self.node, list(self.nodes.values()), count)
         self.neighbours = passed_on if self.linked is None else self.linked
         self.agreed: set[int] = set()
-        """Nodes that have accepted."""
         self.voice = Voice(self.node, self.session, self.terms.id)
         agreed = self.terms.format
         self.coder = Coder(Codec.parse(agreed.codec), agreed.error_feedback)

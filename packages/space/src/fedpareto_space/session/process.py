@@ -72,12 +72,10 @@ class Node:
 
     node: int
     spec: str
-    """The file of the run."""
     terms: str
     """Terms that the server would like best, as CBOR in hexadecimal digits."""
     session: str
     ports: dict[str, int]
-    """Ports on this machine by node."""
     folder: str
     loss: float = 0.0
     """Share of frames that this node's channel loses."""

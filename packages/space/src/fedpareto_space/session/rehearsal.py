@@ -55,9 +55,7 @@ class Delivered:
     """Simulated."""
     packets: int
     lost: int
-    """Packets that never arrived."""
     digest: str
-    """SHA-256 of what arrived."""
     identical: bool
     """The bytes that arrived are those that were sent."""
     rows: int
@@ -80,10 +78,8 @@ class Federated:
     sent: int
     """Bytes of all nodes, with headers and repetitions."""
     messages: Mapping[str, int]
-    """Number of messages of each type."""
     digest: str | None
     reference: str
-    """Digest of the local engine's result."""
     equal: bool
 
 
@@ -124,7 +120,6 @@ class Rehearsing:
     codec: str = "float32-delta"
     with_faults: bool = True
     on_step: Callable[[], None] = lambda: None
-    """Called after each of its steps."""
 
     def __post_init__(self) -> None:
         self.spec = replace(self.spec, engine=LocalOptions(threads=1, chunk=1))

@@ -89,7 +89,6 @@ class ServerState:
     """Terms that the server would agree to: rows of table 6.3 are the same for all clients."""
     offers: Alternatives
     nodes: Mapping[int, int]
-    """The node of each client."""
     refuse: Refuse
     shapes: Shapes
     enough: int | None = None
@@ -114,7 +113,6 @@ class ServerState:
         """Times that a lost quorum was waited for."""
         self._learning = False
         self._late = False
-        """The round's deadline is over."""
         self._copy = b""
         self._out: list[Effect] = []
         self._now = 0.0

@@ -18,11 +18,8 @@ class Progress:
     loss: float | None = None
     """After the last step, where it was measured."""
     norm: float = 0.0
-    """Length of the update."""
     contact: bool = False
-    """A contact with the server has begun."""
     polled: bool = False
-    """The server has asked."""
 
 
 def fires(trigger: Any, progress: Progress, now: float) -> bool:
