@@ -42,25 +42,32 @@ def contacts(
         typer.Option(help="A name such as svalbard, or latitude,longitude; with @5, its own mask. Several times."),
     ] = None,
     shell: Annotated[str, typer.Option(metavar="T/P/F", help="Walker shell: satellites/planes/phasing.")] = "40/5/1",
-    altitude: Annotated[float, typer.Option(help="Of the shell, in km.")] = 530.0,
-    inclination: Annotated[float, typer.Option(help="Of the shell, in degrees.")] = 97.5,
-    star: Annotated[bool, typer.Option("--star", help="Planes over 180° instead of 360°.")] = False,
+    altitude: Annotated[float, typer.Option(help="Altitude of the Walker shell, in km.")] = 530.0,
+    inclination: Annotated[float, typer.Option(help="Inclination of the Walker shell, in degrees.")] = 97.5,
+    star: Annotated[bool, typer.Option("--star", help="Spread the planes over 180° instead of 360°.")] = False,
     tle: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead: satellites from two-line elements.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Read satellites from a two-line-element file instead of a shell."),
     ] = None,
-    plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Instead: a finished plan, ION's text.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read a finished plan, ION's text, instead of making one.")
+    ] = None,
     mask: Annotated[float, typer.Option(help="Degrees above the horizon that stations need.")] = 10.0,
     start: Annotated[
-        str | None, typer.Option(help="In UTC.  [default: 2026-01-01, or when the elements are newest]")
+        str | None,
+        typer.Option(help="Start of the plan in UTC.  [default: 2026-01-01, or when the elements are newest]"),
     ] = None,
-    hours: Annotated[float, typer.Option(help="How long.")] = 24.0,
-    between: Annotated[bool, typer.Option("--between", help="Contacts between satellites as well.")] = False,
-    grazing: Annotated[float, typer.Option(help="Km above the ground that lines between them keep.")] = 100.0,
-    rate: Annotated[float, typer.Option(help="Bits a second of every contact.")] = 9600.0,
+    hours: Annotated[float, typer.Option(help="Length of the plan, in hours.")] = 24.0,
+    between: Annotated[bool, typer.Option("--between", help="Include contacts between satellites.")] = False,
+    grazing: Annotated[
+        float, typer.Option(help="Minimum height of a link between satellites above the ground, in km.")
+    ] = 100.0,
+    rate: Annotated[float, typer.Option(help="Rate of every contact, in bits a second.")] = 9600.0,
     route: Annotated[
-        str | None, typer.Option(metavar="FROM,TO", help="How a message gets there first, node by node.")
+        str | None,
+        typer.Option(metavar="FROM,TO", help="Print the route on which a message arrives first, node by node."),
     ] = None,
-    size: Annotated[int, typer.Option("--bytes", min=0, help="Of that message.")] = 0,
+    size: Annotated[int, typer.Option("--bytes", min=0, help="Size of the message for --route, in bytes.")] = 0,
     rows: Annotated[int, typer.Option(min=0, help="Contacts in the table; 0: all.")] = 20,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan as ION's text.")] = None,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .pdf or .svg.")] = None,

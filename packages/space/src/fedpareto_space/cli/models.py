@@ -37,9 +37,11 @@ Preference = Annotated[str | None, typer.Option(help="Of several models the one 
 def model(
     run: RunOrFile,
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where to write; NNEF is a folder, or one file that ends in .tar.")
+        Path, typer.Option(metavar="FILE", help="File to write; NNEF is a folder, or one file that ends in .tar.")
     ],
-    format: Annotated[Format | None, typer.Option(help="By default ONNX if FILE ends in .onnx, else NNEF.")] = None,
+    format: Annotated[
+        Format | None, typer.Option(help="Format of the model; default: ONNX if FILE ends in .onnx, else NNEF.")
+    ] = None,
     client: Client = None,
     seed: Seed = None,
     preference: Preference = None,

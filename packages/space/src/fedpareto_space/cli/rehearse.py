@@ -22,19 +22,17 @@ NOT_GOOD = 1
 
 
 def rehearse(
-    algorithm: Annotated[str, typer.Argument(help="By which the satellites learn.")] = "fedavg",
-    problem: Annotated[str, typer.Option(help="What they learn.")] = "synthetic",
-    clients: Annotated[int, typer.Option(min=1, help="How many satellites.")] = 3,
-    rounds: Annotated[int, typer.Option(min=1, help="How often they learn together.")] = 3,
+    algorithm: Annotated[str, typer.Argument(help="Algorithm that the satellites train with.")] = "fedavg",
+    problem: Annotated[str, typer.Option(help="Problem that they learn.")] = "synthetic",
+    clients: Annotated[int, typer.Option(min=1, help="Number of satellites.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 3,
     loss: Annotated[float, typer.Option(help="Share of frames that the links lose.")] = 0.1,
-    rate: Annotated[float, typer.Option(help="Bits a second.")] = 64_000.0,
-    codec: Annotated[str, typer.Option(help="How updates travel: see docs/codecs.md.")] = "float32-delta",
+    rate: Annotated[float, typer.Option(help="Rate of the links, in bits a second.")] = 64_000.0,
+    codec: Annotated[str, typer.Option(help="Codec of updates: see docs/codecs.md.")] = "float32-delta",
     faults: Annotated[bool, typer.Option(help="Also try the fourteen faults of the failure matrix.")] = True,
     out: Annotated[
         Path | None,
-        typer.Option(
-            show_default="rehearsal, rehearsal-2, …", help="The folder for what is sent and what comes of it."
-        ),
+        typer.Option(show_default="rehearsal, rehearsal-2, …", help="Folder for what is sent and what comes of it."),
     ] = None,
     settings: Setting = None,
     quiet: Quiet = False,

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def schemes(
-    name: Annotated[str | None, typer.Argument(help="One of them, for the lines of a mission file.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of a scheme, whose lines of a mission file are printed.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """List published schemes for learning in orbit with their papers, or what a mission file has of that called NAME.

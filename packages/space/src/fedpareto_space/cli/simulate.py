@@ -77,7 +77,7 @@ def look(
     pictures: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also write every figure into this folder.")
     ] = None,
-    format: Annotated[str, typer.Option(metavar="png|pdf", help="Of the pictures.")] = "png",
+    format: Annotated[str, typer.Option(metavar="png|pdf", help="Format of the pictures.")] = "png",
     json: AsJson = False,
 ) -> None:
     """Write the page of a mission, RUN being its folder, also while it goes on; and its figures as pictures.
