@@ -8,7 +8,7 @@ import pytest
 
 from fedpareto.config.errors import UserError
 from fedpareto.problems.synthetic import Synthetic
-from fedpareto_space.session import rehearsal
+from fedpareto_space.formats import nnef
 from fedpareto_space.session.rehearsal import Rehearsing, network_of
 from fedpareto_space.wire import messages
 from sessions import small
@@ -51,12 +51,12 @@ def test_what_people_look_at_is_in_the_folder(rehearsed):
 
 
 def test_a_flipped_bit_of_the_model_is_seen(monkeypatch, tmp_path):
-    def damaged(data, folder):
+    def damaged(data, folder, where):
         place = data.rindex(b"\x3f") if b"\x3f" in data else len(data) // 2
-        original(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :], folder)
+        original(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :], folder, where)
 
-    original = rehearsal.unpacked
-    monkeypatch.setattr(rehearsal, "unpacked", damaged)
+    original = nnef.unpacked
+    monkeypatch.setattr(nnef, "unpacked", damaged)
     delivered = Rehearsing(small("lft-fedavg"), tmp_path, loss=0.0).deliver()
     assert not delivered.predictions_equal
 

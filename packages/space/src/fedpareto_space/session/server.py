@@ -454,7 +454,7 @@ class ServerMachine(ServerState):
         action = self.failures.on_quorum_lost
         why = f"{len(self.there)} of {len(self.members)} clients are left, {self.failures.quorum} are needed"
         self._out.append(Told(FaultKind.QUORUM_LOST, spelled(action), why))
-        self._handler(FaultKind.QUORUM_LOST)(self, Trouble(action, "the quorum is lost"))
+        self._handler(FaultKind.QUORUM_LOST, Action.LEAVE)(self, Trouble(action, "the quorum is lost"))
         return action in (Action.CONTINUE, Action.IGNORE) and bool(self.there)
 
     def _heard(self, member: Member) -> None:
@@ -552,9 +552,9 @@ class ServerMachine(ServerState):
 
     # -- what is done about a fault: see FAULTS -----------------------------------------------------------------------
 
-    def _handler(self, kind: FaultKind) -> Handler:
+    def _handler(self, kind: FaultKind, usual: Action = Action.IGNORE) -> Handler:
         field, handlers = FAULTS[kind]
-        return handlers.get(getattr(self.failures, field), handlers[Action.IGNORE])
+        return handlers.get(getattr(self.failures, field), handlers[usual])
 
     def _ignore(self, fault: Trouble) -> None:
         """Go on as if nothing had been."""
