@@ -1,6 +1,6 @@
 """A network as both formats have it: named tensors, and steps from the input to the output.
 
-Steps bear the names of NNEF's operations, which are few and well described; `onnx_graph` has them as ONNX.
+Steps bear the names of NNEF's operations, which are few and well described; `onnx_files` has them as ONNX.
 """
 
 from __future__ import annotations
