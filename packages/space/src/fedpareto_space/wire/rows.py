@@ -260,33 +260,27 @@ FORMAT = Struct(Format)
 # -- table 6.2, row 7, and table 6.3, row 3: the initial model ------------------------------------------------------
 
 
-class Reference(Record):
-    """A model that both have, by its digest."""
-
+class _Model(Record):
     digest: Annotated[bytes, Octets((DIGEST,))]
     """SHA-256 of its tensors (see payload.digest)."""
     manifest: Annotated[bytes, Octets((SHORT,))]
     """Digest of the manifest: names, shapes and types."""
 
 
-class Onnx(Record):
+class Reference(_Model):
+    """A model that both have, by its digest."""
+
+
+class Onnx(_Model):
     """A model that is sent as an ONNX file."""
 
-    digest: Annotated[bytes, Octets((DIGEST,))]
-    """SHA-256 of its tensors."""
-    manifest: Annotated[bytes, Octets((SHORT,))]
-    """Digest of the manifest."""
     size: Annotated[int, Whole(1)]
     """Bytes of the file."""
 
 
-class Nnef(Record):
+class Nnef(_Model):
     """A model that is sent as an NNEF archive."""
 
-    digest: Annotated[bytes, Octets((DIGEST,))]
-    """SHA-256 of its tensors."""
-    manifest: Annotated[bytes, Octets((SHORT,))]
-    """Digest of the manifest."""
     size: Annotated[int, Whole(1)]
     """Bytes of the archive."""
 
