@@ -24,11 +24,16 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, TypeVar
 
+from fedpareto.config import limits
+from fedpareto.config.errors import UserError
+
 Made = TypeVar("Made")
 Blocks = Mapping[str, Mapping[str, Mapping[str, Made]]]
-"""By block, row and column."""
+"""Cells by block, row and column."""
 
 FILE = "published.toml"
+MOST = 2**20
+"""Bytes of a file."""
 DIGITS = 6
 """Kept after multiplication: more than any paper prints, fewer than floating point adds."""
 
@@ -43,24 +48,24 @@ class Table:
     blocks: Blocks[tuple[Any, ...]]
     """The numbers of each cell, in the units of the problems. A table without blocks has one, called ""."""
     times: Mapping[str, float] = field(default_factory=dict)
-    """What each column was multiplied by; empty: nothing."""
+    """Factors by which columns were multiplied; empty: none."""
     about: str = ""
     setting: Mapping[str, Any] = field(default_factory=dict)
-    """What the table is of, such as the number of clients."""
+    """Experimental setting, such as the number of clients."""
 
     def of(self, make: Callable[..., Made]) -> dict[str, dict[str, dict[str, Made]]]:
-        """By block, row and column, `make` of each cell's numbers."""
+        """Make a value of each cell's numbers, by block, row and column."""
         return {
             block: {row: {column: make(*cell) for column, cell in cells.items()} for row, cells in rows.items()}
             for block, rows in self.blocks.items()
         }
 
     def rows(self, make: Callable[..., Made]) -> dict[str, dict[str, Made]]:
-        """The same of a table without blocks."""
+        """Do so in a table without blocks: values by row and column."""
         return self.of(make)[""]
 
     def by_column(self, make: Callable[..., Made]) -> dict[str, dict[str, Made]]:
-        """The same by column and row."""
+        """Do so in a table without blocks: values by column and row."""
         rows = self.rows(make)
         return {column: {row: cells[column] for row, cells in rows.items()} for column in self.columns}
 
@@ -72,30 +77,39 @@ def value(number: Any) -> Any:
 
 def read(package: str) -> dict[str, Table]:
     """The tables of a package, such as fedpareto_papers.fedfew, by name."""
-    return parse((files(package) / FILE).read_text(encoding="utf-8"), package)
+    return parse(content(package, FILE), package)
 
 
-def parse(text: str, where: str) -> dict[str, Table]:
-    """The tables of a file; raises ValueError with the place of the first error."""
-    content = tomllib.loads(text)
+def content(package: str, name: str) -> dict[str, Any]:
+    """The content of a small TOML file of a package."""
+    with (files(package) / name).open("rb") as file:
+        text = limits.whole(file, MOST, f"{package}/{name}").decode()
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise UserError(f"{package}/{name}: {problem}") from None
+
+
+def parse(content: dict[str, Any], where: str) -> dict[str, Table]:
+    """The tables in the content of a file; raises UserError with the place of the first error."""
     paper = content.pop("paper", None)
     if not isinstance(paper, str) or not paper:
-        raise ValueError(f"{where}: the paper is missing")
+        raise UserError(f"{where}: the paper is missing")
     return {name: _table(dict(given), paper, f"{where}: {name}") for name, given in content.items()}
 
 
 def _table(given: dict[str, Any], paper: str, where: str) -> Table:
     source, columns, rows = (given.pop(key, None) for key in ("source", "columns", "rows"))
     if not (source and columns and rows):
-        raise ValueError(f"{where} needs source, columns and rows")
+        raise UserError(f"{where} needs source, columns and rows")
     if len(set(columns)) < len(columns):
-        raise ValueError(f"{where} has a column twice")
+        raise UserError(f"{where} has a column twice")
     times, cell = given.pop("times", []), given.pop("cell", None)
     unknown = given.keys() - {"about", "setting"}
     if unknown:
-        raise ValueError(f"{where} has an unknown key, {min(unknown)}")
+        raise UserError(f"{where} has an unknown key, {min(unknown)}")
     if times and len(times) != len(columns):
-        raise ValueError(f"{where} has {len(times)} factors for {len(columns)} columns")
+        raise UserError(f"{where} has {len(times)} factors for {len(columns)} columns")
     blocks = rows if all(isinstance(block, dict) for block in rows.values()) else {"": rows}
     return Table(
         f"{paper}, {source}",
@@ -115,13 +129,13 @@ def _table(given: dict[str, Any], paper: str, where: str) -> Table:
 def _cells(given: Any, columns: int, cell: list[str] | None, times: list[float], where: str) -> list[tuple[Any, ...]]:
     """The cells of a row."""
     if not isinstance(given, list) or len(given) != columns:
-        raise ValueError(f"{where} has not {columns} cells, one for each column")
+        raise UserError(f"{where} has not {columns} cells, one for each column")
     found = [tuple(one) if isinstance(one, list) else (one,) for one in given]
     for numbers in found:
         if len(numbers) != len(cell or [""]):
-            raise ValueError(f"{where}: a cell is {' and '.join(cell or ['one number'])}, not {numbers}")
+            raise UserError(f"{where}: a cell is {' and '.join(cell or ['one number'])}, not {numbers}")
         if not all(isinstance(number, int | float) and not math.isinf(number) for number in numbers):
-            raise ValueError(f"{where}: {numbers} are not all numbers")
+            raise UserError(f"{where}: {numbers} are not all numbers")
     if not times:
         return found
     return [

@@ -1,4 +1,4 @@
-"""What PraFFL's paper concludes from its table and figures, and whether our runs say the same.
+"""Conclusions of PraFFL's paper (claims.toml), checked on our runs.
 
 Everything is compared seed by seed. A part holds where the 95 % interval of the paired differences lies above zero,
 does not hold where their mean is not above zero, and in between cannot be judged with so few seeds.
@@ -6,32 +6,23 @@ does not hold where their mean is not above zero, and in between cannot be judge
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from fedpareto.moo.intervals import interval
-from fedpareto_papers.claims import Claim, Part, judged
+from fedpareto_papers.claims import Claim, Judge, Part, Statement, Verdict, judged
 from fedpareto_papers.praffl import published
 from fedpareto_papers.praffl.cells import Found
-
-Values = Sequence[float]
-"""One number for each seed."""
 
 
 def verdicts(name: str, found: Sequence[Found]) -> list[Claim]:
     """The claims that a table or figure is about."""
-    if name in ("praffl-table-1", "praffl-fig-6", "praffl-fig-7"):
-        return [_largest(found), _rises(found)]
-    if name == "praffl-fig-8":
-        return [_heterogeneity(found)]
-    if name == "praffl-fig-9":
-        return [_epochs(found)]
-    return []
+    return _Judge({(one.cell.data, one.cell.label): one for one in found}, name).verdicts()
 
 
-def more(where: str, values: Values, others: Values, words: str) -> Part:
-    """Whether the first are larger than the second."""
+def more(where: str, values: Sequence[float], others: Sequence[float], words: str) -> Part:
+    """Compare numbers of the same seeds: whether the first are larger than the second."""
     differences = np.subtract(values, others)
     around = interval(differences)
     mean = float(differences.mean())
@@ -42,66 +33,47 @@ def more(where: str, values: Values, others: Values, words: str) -> Part:
     return Part(where, holds, f"{words}: {np.mean(values):.3f} less {np.mean(others):.3f}, {width}")
 
 
-def _largest(found: Sequence[Found]) -> Claim:
-    parts = []
-    for data, cells in _by_data(found).items():
-        volumes = {label: cell.volumes() for label, cell in cells.items()}
+class _Judge(Judge):
+    package = "fedpareto_papers.praffl"
+
+    def places(self) -> Iterable[str]:
+        return dict.fromkeys(data for data, _ in self.values)
+
+    def conclude(self, one: Statement, parts: Mapping[str, Sequence[Part]]) -> tuple[Verdict, str]:
+        return judged(one.what, [part for found in parts.values() for part in found])
+
+    def largest(self, one: Statement, data: str) -> Iterator[Part]:
+        volumes = {label: found.volumes() for (place, label), found in self.values.items() if place == data}
         ours = volumes.pop(published.PRAFFL, None)
         if ours is None or not volumes:
-            parts.append(Part(data, None, "PraFFL and baselines were not both run"))
-            continue
+            yield Part(data, None, "PraFFL and baselines were not both run")
+            return
         best = max(volumes, key=lambda label: float(np.mean(volumes[label])))
-        parts.append(more(data, ours, volumes[best], f"PraFFL against {best}"))
-    statement = "PraFFL has a larger hypervolume than all five baselines on every data set."
-    return Claim("praffl-largest", statement, "6.2", *judged("data sets", parts))
+        yield more(data, ours, volumes[best], f"PraFFL against {best}")
 
+    def grows(self, one: Statement, data: str) -> Iterator[Part]:
+        found = self.values.get((data, published.PRAFFL))
+        if found is not None and len(found.points[0]) > 2:
+            yield more(data, found.volumes(), found.volumes(when=1), "after the last round against the first")
+        elif found is not None:
+            yield Part(data, None, "there is one round only")
 
-def _rises(found: Sequence[Found]) -> Claim:
-    parts = [
-        more(one.cell.data, one.volumes(), one.volumes(when=1), "after the last round against the first")
-        if len(one.points[0]) > 2
-        else Part(one.cell.data, None, "there is one round only")
-        for one in found
-        if one.cell.algorithm == published.PRAFFL
-    ]
-    statement = "PraFFL's hypervolume grows with the rounds."
-    return Claim("praffl-grows", statement, "6.2", *judged("data sets", parts))
+    def better_than_at_high_heterogeneity(self, one: Statement, level: str) -> Iterator[Part]:
+        found, high = (self.values.get((f"synthetic-{each}", published.PRAFFL)) for each in (level, "high"))
+        if found is None or high is None:
+            yield Part(level, None, "PraFFL was not run on it and on high heterogeneity")
+        else:
+            yield more(level, found.volumes(), high.volumes(), f"{level} against high")
 
-
-def _heterogeneity(found: Sequence[Found]) -> Claim:
-    ours = {one.cell.data: one.volumes() for one in found if one.cell.algorithm == published.PRAFFL}
-    high = ours.get("synthetic-high")
-    parts = [
-        Part(level, None, "PraFFL was not run on it and on high heterogeneity")
-        if high is None or f"synthetic-{level}" not in ours
-        else more(level, ours[f"synthetic-{level}"], high, f"{level} against high")
-        for level in published.LEVELS
-        if level != "high"
-    ]
-    statement = "PraFFL's solutions are better at low and medium heterogeneity than at high heterogeneity."
-    return Claim("praffl-heterogeneity", statement, "6.3.1", *judged("levels", parts))
-
-
-def _epochs(found: Sequence[Found]) -> Claim:
-    few, many = (f"tau_p-{epochs(published.HEAD_EPOCHS_TRIED)}" for epochs in (min, max))
-    parts = []
-    for data, cells in _by_data(found).items():
-        if few not in cells or many not in cells:
-            parts.append(Part(data, None, "not all were run"))
-            continue
-        near, far = _distances(cells[few]), _distances(cells[many])
-        parts.append(more(data, far, near, "least distance to the origin with most epochs against fewest"))
-    statement = "With fewer epochs of the hypernetwork, solutions come closer to the origin."
-    return Claim("praffl-epochs", statement, "6.3.2", *judged("data sets", parts))
+    def closer_with_fewer_epochs(self, one: Statement, data: str) -> Iterator[Part]:
+        few, many = (self.values.get((data, f"tau_p-{epochs(published.HEAD_EPOCHS_TRIED)}")) for epochs in (min, max))
+        if few is None or many is None:
+            yield Part(data, None, "not all were run")
+            return
+        words = "least distance to the origin with most epochs against fewest"
+        yield more(data, _distances(many), _distances(few), words)
 
 
 def _distances(found: Found) -> list[float]:
-    """Of each seed, how close to no error and no gap its closest solution is."""
+    """The distance between each seed's closest solution and no error and no gap."""
     return [float(np.linalg.norm(history[-1][:, :2], axis=1).min()) for history in found.points]
-
-
-def _by_data(found: Sequence[Found]) -> Mapping[str, Mapping[str, Found]]:
-    by_data: dict[str, dict[str, Found]] = {}
-    for one in found:
-        by_data.setdefault(one.cell.data, {})[one.cell.label] = one
-    return by_data

@@ -6,7 +6,7 @@ Nothing federated: K solutions for m losses by descent on six scalarisations. Ev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from fedpareto.campaigns.parallel import Jobs, Pieces, side_by_side
 from fedpareto.config.errors import UserError
 from fedpareto.config.files import write_atomically
 from fedpareto_papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
-from fedpareto_papers.claims import Claim, Part, judged
+from fedpareto_papers.claims import At, Claim, Judge, Part, Statement, Verdict, judged
 from fedpareto_papers.studies import set_descent
 from fedpareto_papers.studies.set_descent import FAMILIES, METHODS, STEPS, TITLES, Served
 
@@ -144,52 +144,29 @@ def remarks(study: Study) -> Iterator[str]:
 
 
 def verdicts(found: Mapping[Key, Served]) -> list[Claim]:
-    """What the paper concludes, checked on means over the problems."""
-    worst, mean = (
-        {key: float(np.mean(getattr(one, measure))) for key, one in found.items()} for measure in ("worst", "mean")
-    )
-    single = [method for method in METHODS if method not in set_descent.SET_METHODS]
-    return [
-        _claim("stch-set-worst", "STCH-Set has the smallest worst loss.", "4", worst, ("stch-set",), METHODS),
-        _claim(
-            "sets-beat-single-worst",
-            "Methods for sets have a smaller worst loss than those with a preference for each solution.",
-            "4",
-            worst,
-            set_descent.SET_METHODS,
-            single,
-        ),
-        _claim(
-            "stch-set-mean",
-            "STCH-Set's mean loss is competitive: smaller than with a preference for each solution.",
-            "4",
-            mean,
-            ("stch-set",),
-            single,
-        ),
-        _claim("som-mean", "SoM, made for it, has the smallest mean loss.", "ours", mean, ("som",), METHODS),
-    ]
+    """The paper's conclusions (claims.toml), checked on means over the problems."""
+    measures = ("worst", "mean")
+    return _Judge(
+        {(of, *key): float(np.mean(getattr(one, of))) for key, one in found.items() for of in measures}
+    ).verdicts()
 
 
-def _claim(
-    name: str,
-    statement: str,
-    where: str,
-    values: Mapping[Key, float],
-    winners: Sequence[str],
-    losers: Sequence[str],
-) -> Claim:
-    """That each of the winners is below every other of the losers, on the problems that were run."""
-    problems = dict.fromkeys(problem for problem, _ in values)
-    parts = [_least(values, problem, winner, losers) for problem in problems for winner in winners]
-    verdict = judged("comparisons", parts) if parts else ("cannot be judged", "nothing was run")
-    return Claim(name, statement, where, *verdict)
+class _Judge(Judge):
+    package = "fedpareto_papers.studies"
+    lower_is_better = ("worst", "mean")
 
+    def places(self) -> Iterable[str]:
+        return dict.fromkeys(problem for _, problem, _ in self.values)
 
-def _least(values: Mapping[Key, float], problem: str, one: str, others: Sequence[str]) -> Part:
-    ours = values.get((problem, one))
-    theirs = {name: values[problem, name] for name in others if name != one and (problem, name) in values}
-    if ours is None or not theirs:
-        return Part(problem, None, f"{TITLES[one]} and others were not both run")
-    best = min(theirs, key=theirs.__getitem__)
-    return Part(problem, ours < theirs[best], f"{TITLES[one]} {ours:.3g} against {TITLES[best]} {theirs[best]:.3g}")
+    def name(self, name: str) -> str:
+        return TITLES[name]
+
+    def number(self, at: At, value: float) -> str:
+        return f"{value:.3g}"
+
+    def unknown(self, one: Statement, missing: Iterable[str]) -> str:
+        return f"{TITLES[one.better[0]]} and others were not both run"
+
+    def conclude(self, one: Statement, parts: Mapping[str, Sequence[Part]]) -> tuple[Verdict, str]:
+        every = [part for found in parts.values() for part in found]
+        return judged(one.what, every) if every else ("cannot be judged", "nothing was run")
