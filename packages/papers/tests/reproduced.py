@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedpareto_papers.thesis.fairness import published, tables
-from fedpareto_papers.thesis.fairness.tables import Cell
+from fedpareto_papers.thesis.fairness import published
+from fedpareto_papers.thesis.fairness.reproduction import Pooled, cell_of
 
 NOTHING = np.array([[0.9, 1.0]])
 """A point that counts as not converged."""
 
 
-def cell(table: str, problem: str, algorithm: str, points: np.ndarray) -> Cell:
+def cell(table: str, problem: str, algorithm: str, points: np.ndarray) -> Pooled:
     """The cell of a table with these points as its only repetition."""
-    return tables.cell_of(problem, algorithm, [points], published.TABLES[table].cells[problem][algorithm])
+    return cell_of(problem, algorithm, [points], published.TABLES[table].cells[problem][algorithm])
 
 
-def cells(table: str, **values: dict[str, float | None]) -> list[Cell]:
+def cells(table: str, **values: dict[str, float | None]) -> list[Pooled]:
     """A whole table as published, but for some values by problem (with _ for -) and algorithm; None is no value."""
     found = []
     for problem, row in published.TABLES[table].cells.items():

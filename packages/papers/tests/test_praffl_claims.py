@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedpareto_papers.praffl import claims, published
-from fedpareto_papers.praffl.cells import Cell, Found
+from fedpareto_papers.praffl.reproduction import Solved, Variant
 
 NOISE = (0.0, 0.001, -0.001)
 
@@ -14,7 +14,7 @@ def found(data, label, errors, noise=NOISE):
     """A run whose seeds have one solution without a gap after each round, with these errors, a little apart."""
     algorithm = label if label in published.ALGORITHMS else published.PRAFFL
     points = [[np.array([[error * (1 + shift), 0.0, 0.0]]) for error in errors] for shift in noise]
-    return Found(Cell(data, label, algorithm), points, 1.0, True)
+    return Solved(Variant(data, label, algorithm), points)
 
 
 def verdict(name, *runs):

@@ -16,8 +16,8 @@ from fedpareto.moo.indicators import hypervolume
 from fedpareto.runs.loop import Experiment
 from fedpareto_papers import catalogue
 from fedpareto_papers.catalogue import CATALOGUE
-from fedpareto_papers.thesis.fairness import published, tables
-from fedpareto_papers.thesis.fairness.tables import Plan
+from fedpareto_papers.thesis.fairness import published
+from fedpareto_papers.thesis.fairness import reproduction as fairness
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -40,6 +40,17 @@ def command(*arguments):
     app = typer.Typer()
     app.command()(reproduce)
     return typer.main.get_command(app)(args=list(arguments), standalone_mode=False)
+
+
+def prepared(name, **options):
+    return catalogue.prepare(name, catalogue.Options(**options))
+
+
+def cells_of(name, folder, said=None, stop=lambda: False, **options):
+    """The cells of a small version."""
+    study = prepared(name, quick=True, clients=3, problems=("law-school-race",), **options)
+    outcome = study.run(folder, (said if said is not None else []).append, stop)
+    return [fairness.Pooled(**cell) for cell in outcome.record["cells"]]
 
 
 def every_run(folder):
@@ -113,9 +124,9 @@ def test_selected_parameters_are_those_of_the_appendix():
 
 @pytest.mark.parametrize("table", ["thesis-A.17", "thesis-A.20"])
 def test_every_cell_has_runs_with_the_selected_parameters(table):
-    plan = Plan.make(table)
-    for problem, algorithm in plan.cells:
-        spec = tables.spec_of(plan, problem, algorithm, repetition=1)
+    study = prepared(table)
+    for problem, algorithm in study.keys:
+        spec = study.cell(problem, algorithm, repetition=1).spec()
         chosen = published.selected(problem, algorithm)
         assert spec.seeds == tuple(range(10, 20))
         assert isinstance(spec.algorithm, Algorithm)
@@ -126,13 +137,13 @@ def test_every_cell_has_runs_with_the_selected_parameters(table):
 
 @pytest.mark.usefixtures("law_school")
 def test_homogeneous_weights_are_the_thesis_sweep_and_known_to_the_server():
-    spec = tables.spec_of(Plan.make("thesis-5.2"), "law-school-gender-deo", "fedcmoo-pref", repetition=1)
+    spec = prepared("thesis-5.2").cell("law-school-gender-deo", "fedcmoo-pref", repetition=1).spec()
     for i, seed in enumerate(spec.seeds):
         federation = spec.federation(seed)
         weights = [i / 10, 1 - i / 10]
         np.testing.assert_allclose(federation.preferences, [weights] * 10)
         np.testing.assert_allclose(federation.setting(spec.problem, 1).preference, weights)
-    spec = tables.spec_of(Plan.make("thesis-5.4"), "law-school-gender-deo", "fedcmoo-pref", repetition=0)
+    spec = prepared("thesis-5.4").cell("law-school-gender-deo", "fedcmoo-pref", repetition=0).spec()
     assert spec.federation(0).setting(spec.problem, 1).preference is None
 
 
@@ -140,25 +151,25 @@ def test_homogeneous_weights_are_the_thesis_sweep_and_known_to_the_server():
 
 
 def test_settings_of_the_user_reach_every_run_and_tables_with_others_are_not_compared():
-    plan = Plan.make("thesis-5.2", settings=["learner.lr=0.5"])
-    for problem, algorithm in plan.cells[:2]:
-        assert tables.spec_of(plan, problem, algorithm, repetition=0).learner.lr == 0.5
-    record = json.loads(json.dumps(tables.as_json(plan, reproduced.cells("thesis-5.2"))))
-    assert tables.is_like(record, plan)
-    assert not tables.is_like(record, Plan.make("thesis-5.2"))
+    study = prepared("thesis-5.2", settings=("learner.lr=0.5",))
+    for cell in study.cells()[:2]:
+        assert cell.spec(study.settings).learner.lr == 0.5
+    record = json.loads(json.dumps(study.as_json(reproduced.cells("thesis-5.2"))))
+    assert study.is_like(record)
+    assert not prepared("thesis-5.2").is_like(record)
     with pytest.raises(UserError, match="name the part too"):
         catalogue.prepare("thesis-5.2", catalogue.Options(settings=("lr=0.5",)))
 
 
 def test_homogeneous_points_are_client_means_and_heterogeneous_ones_every_client():
     sets = [np.array([[0.8, 0.6], [0.6, 1.0]]), np.array([[0.5, 0.5], [0.7, 0.7]])]
-    np.testing.assert_allclose(tables.pooled(sets, heterogeneous=False), [[0.7, 0.8], [0.6, 0.6]])
-    assert tables.pooled(sets, heterogeneous=True).shape == (4, 2)
+    np.testing.assert_allclose(fairness.pooled(sets, heterogeneous=False), [[0.7, 0.8], [0.6, 0.6]])
+    assert fairness.pooled(sets, heterogeneous=True).shape == (4, 2)
 
 
 def test_a_cell_leaves_out_what_did_not_converge_and_gives_the_deviation_over_repetitions():
     one, other = np.array([[0.5, 0.8], [0.9, 0.9995]]), np.array([[0.5, 0.4]])
-    cell = tables.cell_of("adult-gender-deo", "cfl", [one, other], 0.767)
+    cell = fairness.cell_of("adult-gender-deo", "cfl", [one, other], 0.767)
     assert cell.ours == pytest.approx(0.3)
     assert cell.deviation == pytest.approx(0.1)
     assert cell.difference == pytest.approx(0.3 - 0.767)
@@ -168,26 +179,26 @@ def test_a_cell_leaves_out_what_did_not_converge_and_gives_the_deviation_over_re
 
 def test_a_cell_without_any_converged_solution_has_no_value_and_counts_in_no_mean():
     nothing, something = np.array([[0.9, 1.0]]), np.array([[1.0, 0.5]])
-    cell = tables.cell_of("adult-gender-deo", "cfl", [nothing], 0.767)
+    cell = fairness.cell_of("adult-gender-deo", "cfl", [nothing], 0.767)
     assert (cell.ours, cell.deviation, cell.difference, cell.empty, cell.front) == (None, None, None, 1, [])
-    other = tables.cell_of("adult-gender-deo", "cfl", [nothing, something], 0.4)
+    other = fairness.cell_of("adult-gender-deo", "cfl", [nothing, something], 0.4)
     assert (other.ours, other.deviation, other.empty) == (0.5, None, 1)
-    found = tables.summary([cell, other])
+    found = fairness.summary([cell, other])
     assert (found.cells, found.without_value, found.at_least_published) == (2, 1, 1)
     assert found.mean_difference == pytest.approx(0.1)
     assert found.mean_difference_with_zeros == pytest.approx((0.1 - 0.767) / 2)
-    assert tables.summary([cell]).mean_difference is None
+    assert fairness.summary([cell]).mean_difference is None
 
 
 def test_published_hypervolumes_follow_from_the_published_ranges():
     """Default, FedProx in table A.14 is a single point, and 5.3 has its hypervolume."""
-    cell = tables.cell_of("default-gender-ddp", "fedprox", [np.array([[0.769, 0.994]])], 0.764)
+    cell = fairness.cell_of("default-gender-ddp", "fedprox", [np.array([[0.769, 0.994]])], 0.764)
     assert abs(cell.difference) < 1e-3
 
 
 def test_the_summary_keeps_the_sign_of_the_largest_difference():
-    cells = [tables.cell_of("p", "a", [np.array([[1.0, value]])], 0.5) for value in (0.6, 0.2, 0.5)]
-    found = tables.summary(cells)
+    cells = [fairness.cell_of("p", "a", [np.array([[1.0, value]])], 0.5) for value in (0.6, 0.2, 0.5)]
+    found = fairness.summary(cells)
     assert found.largest_difference == pytest.approx(-0.3)
     assert found.mean_difference == pytest.approx(-0.2 / 3)
     assert found.mean_absolute_difference == pytest.approx(0.4 / 3)
@@ -211,7 +222,8 @@ def test_a_table_runs_writes_its_records_and_reads_them_the_second_time(
     shown = capsys.readouterr()
     assert "QUICK" in shown.out
     assert "--quick" in shown.out
-    assert "cell 1 of 1" in shown.err
+    assert "1 of 1" in shown.err
+    assert "published" in shown.err
     written = json.loads((tmp_path / "t.json").read_text())
     assert written["quick"] is True
     (cell,) = written["cells"]
@@ -244,13 +256,13 @@ def test_a_table_runs_writes_its_records_and_reads_them_the_second_time(
 
 @pytest.mark.usefixtures("law_school")
 def test_an_interrupted_reproduction_resumes_with_the_same_result(tmp_path):
-    plan = Plan.make("thesis-5.4", rounds=2, clients=3, quick=True, problems=["law-school-race"], algorithms=["local"])
+    small = {"rounds": 2, "algorithms": ("local",)}
     with pytest.raises(Stopped):
-        tables.reproduce(plan, tmp_path / "a", stop=lambda: True)
-    seen = []
-    resumed = tables.reproduce(plan, tmp_path / "a", lambda number, cell, trained, seconds: seen.append(trained))
-    assert seen == [True]
-    whole = tables.reproduce(plan, tmp_path / "b")
+        cells_of("thesis-5.4", tmp_path / "a", stop=lambda: True, **small)
+    said = []
+    resumed = cells_of("thesis-5.4", tmp_path / "a", said, **small)
+    assert not any("already done" in line for line in said)
+    whole = cells_of("thesis-5.4", tmp_path / "b", **small)
     assert resumed[0].ours == pytest.approx(whole[0].ours, abs=0.02)  # Chunks are measured anew: rounding differs.
 
 
@@ -286,10 +298,8 @@ def test_the_catalogue_says_what_the_tables_are(name):
 
 @pytest.mark.usefixtures("law_school")
 def test_cells_side_by_side_are_those_one_after_another(tmp_path):
-    plan = Plan.make(
-        "thesis-5.4", rounds=1, clients=3, quick=True, problems=["law-school-race"], algorithms=["local", "fedprox"]
-    )
-    alone, beside = (tables.reproduce(plan, tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    small = {"rounds": 1, "algorithms": ("local", "fedprox")}
+    alone, beside = (cells_of("thesis-5.4", tmp_path / str(jobs), jobs=jobs, **small) for jobs in (1, 2))
     assert [cell.algorithm for cell in beside] == ["fedprox", "local"]
     for one, other in zip(alone, beside, strict=True):
         np.testing.assert_allclose(one.front, other.front, atol=0.02)  # Chunks are measured anew: rounding differs.

@@ -11,15 +11,16 @@ import pytest
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.config.interrupts import Stopped
 from fedpareto_papers import catalogue
-from fedpareto_papers.client_runs import Cell, Found, Values, spec_of
+from fedpareto_papers.client_runs import ClientResults, Values, read
 from fedpareto_papers.fedfew import claims as fedfew_claims
 from fedpareto_papers.fedfew import numbers, published
 from fedpareto_papers.fedfew import reproduction as fedfew
 from fedpareto_papers.fedfew import shown as fedfew_shown
 from fedpareto_papers.fedfew.claims import Descent, Smoothed
 from fedpareto_papers.fedfew.published import ALGORITHMS, COLUMNS, FEDFEW, STUDIED
+from fedpareto_papers.study import Cell, Found
 
-NAMES = [name for name, entry in catalogue.CATALOGUE.items() if entry.module == catalogue.FEDFEW]
+NAMES = [name for name, entry in catalogue.CATALOGUE.items() if entry.module == "fedfew.reproduction"]
 WRITERS = ("mnist", "qmnist")
 """The data sets of MNIST by writer."""
 SMALL = ("problem.model=mlp", "problem.hidden=[4]", "learner.lr=0.1")
@@ -35,7 +36,7 @@ def quick(name, folder, settings=SMALL, **options):
 def specs(name, **options):
     """The specs of a study by column and label."""
     study = catalogue.prepare(name, catalogue.Options(**options))
-    return {(run.column, run.label): spec_of(study.cell(run)) for run in study.runs}
+    return {(run.column, run.label): study.cell(run).spec() for run in study.runs}
 
 
 # -- what was published --------------------------------------------------------------------------------------------
@@ -310,7 +311,7 @@ def on_data(column):
 @pytest.mark.parametrize("column", [on_data(column) for column in COLUMNS])
 def test_every_column_can_be_partitioned_in_a_quick_run(column):
     study = catalogue.prepare("fedfew-table-1", catalogue.Options(quick=True, problems=(column,)))
-    spec = spec_of(study.cell(study.runs[0]))
+    spec = study.cell(study.runs[0]).spec()
     splits = spec.problem.data(spec.clients, 0)
     assert all(rows.counts.min() > 0 for rows in splits.values())
 
@@ -328,9 +329,8 @@ def test_the_last_evaluation_is_after_all_rounds(rounds):
 def made_up(algorithm, sent, trained, **own):
     """A run with these accuracies, `[rounds][clients]` of one seed."""
     draft = {"algorithm": {"name": algorithm, **own}, "learner": {"epochs": 1}, "clients": 20, "rounds": 2}
-    cell = Cell("", draft)
     values = [Values(np.arange(len(one)), np.array([one], dtype=float)) for one in (np.array(sent), np.array(trained))]
-    return Found(cell, None, *values, refused=0, seconds=0.0, is_new=False)
+    return Found(Cell("", draft, read), None, ClientResults(*values), is_new=False)
 
 
 def test_the_papers_scoring_takes_the_best_evaluation_of_the_kind_that_its_code_takes():

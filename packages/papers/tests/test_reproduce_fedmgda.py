@@ -15,11 +15,11 @@ from fedpareto.runs import runner
 from fedpareto.runs.loop import Experiment
 from fedpareto.spec.draft import Draft
 from fedpareto_papers import catalogue, client_runs
-from fedpareto_papers.client_runs import Cell, Values
-from fedpareto_papers.fedmgda import adult as fedmgda_adult
+from fedpareto_papers.client_runs import Values
 from fedpareto_papers.fedmgda import claims as fedmgda_claims
 from fedpareto_papers.fedmgda import published
 from fedpareto_papers.fedmgda import reproduction as fedmgda
+from fedpareto_papers.study import Cell, find
 
 NAMES = list(published.FIGURES)
 WRITERS = ("mnist", "qmnist")
@@ -60,7 +60,7 @@ def test_with_one_full_batch_a_round_the_proximal_term_does_nothing(pair):
     found = []
     for name in pair:
         (variant,) = [one for one in study.variants["convex"] if one.algorithm == name]
-        found.append(runner.start(client_runs.spec_of(study.cell("convex", variant, sizes))).models[0][0])
+        found.append(runner.start(study.cell("convex", variant, sizes).spec()).models[0][0])
     assert torch.equal(*found)
 
 
@@ -81,7 +81,7 @@ def test_decays_are_those_of_the_published_scripts():
 def spec_of(name, case, variant):
     study = prepared(name)
     (chosen,) = [one for one in study.variants[case] if one.short == variant]
-    return client_runs.spec_of(study.cell(case, chosen, published.CASES[case].batch_size or 7))
+    return study.cell(case, chosen, published.CASES[case].batch_size or 7).spec()
 
 
 def test_every_run_has_a_spec_and_a_folder_of_its_own():
@@ -90,7 +90,7 @@ def test_every_run_has_a_spec_and_a_folder_of_its_own():
         cells = [study.cell(case, one, 7) for case, variants in study.variants.items() for one in variants]
         assert len({cell.name for cell in cells}) == len(cells)
         for cell in cells:
-            spec = client_runs.spec_of(cell)
+            spec = cell.spec()
             assert len(spec.seeds) == published.FIGURES[name].seeds
 
 
@@ -172,7 +172,7 @@ def test_an_attacker_that_is_always_there_takes_the_place_of_another(always):
 
 def test_the_user_decides_on_size():
     study = prepared("fedmgda-fig-4", rounds=300, seeds=3, clients=20, problems=("fashion-mnist-full",))
-    spec = client_runs.spec_of(study.cell("fashion-mnist-full", study.variants["fashion-mnist-full"][0], 7))
+    spec = study.cell("fashion-mnist-full", study.variants["fashion-mnist-full"][0], 7).spec()
     assert (spec.rounds, spec.clients, spec.participation, spec.problem.shards) == (300, 20, 0.5, 100)
     assert spec.evaluate_every == 5
     assert (spec.algorithm.name, spec.algorithm.decay, spec.algorithm.decay_every) == ("fedmgda-plus", 1 / 30, 10)
@@ -208,7 +208,7 @@ def test_what_makes_no_sense_is_refused():
 def test_settings_reach_every_run():
     study = prepared("fedmgda-fig-3", settings=("engine.device=cuda",))
     cell = study.cell("cifar10-b10", study.variants["cifar10-b10"][0], 10)
-    assert client_runs.spec_of(cell, study.options.settings).engine.device == "cuda"
+    assert cell.spec(study.options.settings).engine.device == "cuda"
 
 
 # -- cells and what they give back ---------------------------------------------------------------------------------
@@ -226,32 +226,31 @@ def test_a_cell_gives_what_its_run_gave(tmp_path):
         "measure_losses": True,
         "engine": {"threads": 1, "chunk": 10},
     }
-    cell = Cell("a/cell", draft)
-    found = client_runs.find((), tmp_path, cell, lambda: False)
+    cell = Cell("a/cell", draft, client_runs.read, keeps_models=False)
+    found = find((), tmp_path, cell, lambda: False)
     result = runner.start(Draft(draft).finish())
     assert found.is_new
-    assert found.sent.rounds.tolist() == [0, 2, 4, 5]
-    assert found.trained.rounds.tolist() == [0, 2, 4]
-    assert np.isnan(found.trained.last()).sum(axis=1).tolist() == [2, 2]
+    assert found.result.sent.rounds.tolist() == [0, 2, 4, 5]
+    assert found.result.trained.rounds.tolist() == [0, 2, 4]
+    assert np.isnan(found.result.trained.last()).sum(axis=1).tolist() == [2, 2]
     for seed, solutions in enumerate(result.solutions):
-        np.testing.assert_allclose(found.sent.last()[seed], solutions.values["test"][:, 0])
+        np.testing.assert_allclose(found.result.sent.last()[seed], solutions.values["test"][:, 0])
         shares = result.share_improved()[seed]
-        assert found.improved.rounds.tolist() == list(shares)
-        np.testing.assert_allclose(found.improved.values[seed, :, 0], list(shares.values()))
+        assert found.result.improved.rounds.tolist() == list(shares)
+        np.testing.assert_allclose(found.result.improved.values[seed, :, 0], list(shares.values()))
     assert not list((tmp_path / "a" / "cell").glob("*.safetensors")), "a hundred copies of a network are large"
-    again = client_runs.find((), tmp_path, cell, lambda: False)
+    again = find((), tmp_path, cell, lambda: False)
     assert not again.is_new
-    np.testing.assert_array_equal(again.losses.values, found.losses.values)
+    np.testing.assert_array_equal(again.result.losses.values, found.result.losses.values)
 
 
 def test_a_stopped_cell_goes_on(tmp_path):
-    cell = Cell(
-        "cell", {"algorithm": "fedavg", "problem": "convex", "rounds": 4, "engine": {"threads": 1, "chunk": 10}}
-    )
+    draft = {"algorithm": "fedavg", "problem": "convex", "rounds": 4, "engine": {"threads": 1, "chunk": 10}}
+    cell = Cell("cell", draft, client_runs.read)
     with pytest.raises(Stopped):
-        client_runs.find((), tmp_path / "a", cell, lambda: True)
-    resumed, whole = (client_runs.find((), tmp_path / name, cell, lambda: False) for name in "ab")
-    np.testing.assert_array_equal(resumed.sent.values, whole.sent.values)
+        find((), tmp_path / "a", cell, lambda: True)
+    resumed, whole = (find((), tmp_path / name, cell, lambda: False) for name in "ab")
+    np.testing.assert_array_equal(resumed.result.sent.values, whole.result.sent.values)
 
 
 def test_the_best_round_is_that_of_the_largest_mean():
@@ -292,10 +291,10 @@ def test_the_attack_on_adult_runs_and_is_read_the_second_time(tmp_path, monkeypa
 def test_training_on_doctors_alone_is_judged_on_everybody(tmp_path):
     """Against a logistic regression by hand."""
     study = prepared("fedmgda-fig-2", quick=True, seeds=1, problems=("adult-bias",), algorithms=("local",))
-    ((_, _, cell),) = study.cells()
-    found = client_runs.find((), tmp_path, cell, lambda: False)
-    spec = client_runs.spec_of(cell)
-    measured = fedmgda_adult.measures(found, spec)
+    (cell,) = study.cells()
+    found = find((), tmp_path, cell, lambda: False)
+    spec = cell.spec()
+    measured = fedmgda.on_adult(found, spec)
 
     from fedpareto.record.checkpoint import Checkpoint
 
@@ -344,7 +343,7 @@ def test_quick_versions_run(tmp_path, name, case, algorithms, settings):
 @pytest.mark.needs_data(*WRITERS)
 def test_a_full_batch_is_the_largest_users(tmp_path):
     study = prepared("fedmgda-table-6", quick=True)
-    spec = client_runs.spec_of(study.cells()[0][2])
+    spec = study.cells()[0].spec()
     counts = np.concatenate([spec.problem.data(spec.clients, seed)["train"].counts for seed in spec.seeds])
     assert spec.learner.batch_size == counts.max()
     assert counts.min() < counts.max()

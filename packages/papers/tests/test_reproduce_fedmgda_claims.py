@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fedpareto.report.style import render
 from fedpareto_papers.fedmgda import claims as fedmgda_claims
 from fedpareto_papers.fedmgda import published
-from fedpareto_papers.figures.bars import Bar, bar_panels, render
+from fedpareto_papers.figures import Bar
+from fedpareto_papers.figures.drawing import bar_panels
 
 # -- what is concluded ---------------------------------------------------------------------------------------------
 

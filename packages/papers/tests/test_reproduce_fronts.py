@@ -8,16 +8,16 @@ import sys
 import numpy as np
 import pytest
 
-from fedpareto_papers.figures import front_panels as panels
-from fedpareto_papers.figures.front_panels import Curve
-from fedpareto_papers.thesis.fairness import fronts
+from fedpareto_papers.figures import Curve
+from fedpareto_papers.figures import drawing as panels
+from fedpareto_papers.thesis.fairness import reproduction as fairness
 from reproduced import NOTHING, cell, cells, staircase
 
 
 @pytest.mark.takes_long
 @pytest.mark.parametrize(("table", "rows"), [("thesis-5.2", 5), ("thesis-A.20", 10)])
 def test_a_table_becomes_two_pictures_and_a_list_of_points(table, rows, tmp_path):
-    paths = fronts.write(table, cells(table), tmp_path)
+    paths = fairness.save_fronts(table, cells(table), tmp_path)
     assert [path.name for path in paths] == [f"{table}-fronts.{ending}" for ending in ("png", "pdf", "csv")]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     assert paths[1].read_bytes().startswith(b"%PDF")
@@ -28,7 +28,7 @@ def test_a_table_becomes_two_pictures_and_a_list_of_points(table, rows, tmp_path
 def test_the_list_holds_every_point_of_every_front_from_the_least_accurate():
     points = np.array([[0.8, 0.7], [0.6, 0.9], [0.5, 0.5]])
     some = [cell("thesis-5.2", "adult-gender-deo", "cfl", points), cell("thesis-5.2", "adult-race-deo", "cfl", NOTHING)]
-    rows = list(csv.DictReader(io.StringIO(fronts.as_csv(some))))
+    rows = list(csv.DictReader(io.StringIO(fairness.as_csv(some))))
     assert [(row["problem"], row["algorithm"]) for row in rows] == [("adult-gender-deo", "cfl")] * 2
     assert [(float(row["accuracy"]), float(row["fairness"])) for row in rows] == [(0.6, 0.9), (0.8, 0.7)]
 
@@ -43,7 +43,7 @@ def drawn(monkeypatch, table, some):
 
     original = panels.front_panels
     monkeypatch.setattr(panels, "front_panels", remember)
-    fronts.pictures(table, some)
+    fairness.picture(table, some)
     return seen
 
 
@@ -95,5 +95,5 @@ def test_a_published_front_of_one_point_is_an_open_marker():
 
 
 def test_the_module_does_not_load_matplotlib():
-    code = "import sys, fedpareto_papers.thesis.fairness.fronts; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, fedpareto_papers.thesis.fairness.reproduction; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

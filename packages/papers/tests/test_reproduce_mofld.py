@@ -13,12 +13,13 @@ from fedpareto.contract.registry import problems
 from fedpareto.moo.indicators import hypervolume, igd, sparsity
 from fedpareto.runs.loop import Experiment
 from fedpareto_papers import catalogue
+from fedpareto_papers.catalogue import Options
 from fedpareto_papers.studies import mofld_generators
 from fedpareto_papers.thesis.mofld import claims as mofld_claims
 from fedpareto_papers.thesis.mofld import published
 from fedpareto_papers.thesis.mofld import reproduction as mofld
 from fedpareto_papers.thesis.mofld import runs as mofld_runs
-from fedpareto_papers.thesis.mofld.runs import Growth, Plan
+from fedpareto_papers.thesis.mofld.runs import Fronts, Growth
 
 SMALL = ("problem.hidden=[8,8]",)
 FRONT = problems()["deep-sea-treasure"]().known_front()
@@ -83,7 +84,7 @@ def test_no_published_hypervolume_is_above_that_of_the_known_front():
 
 
 def test_the_runs_are_as_table_a1_says():
-    spec = mofld_runs.spec_of(Plan(), mofld.search_of("dmc", "5/2k/T"))
+    spec = mofld_runs.cell_of(Options(), mofld.search_of("dmc", "5/2k/T")).spec()
     assert spec.seeds == (5, 17, 488, 3011, 6543)
     assert (spec.clients, spec.rounds, spec.algorithm.training_rounds) == (5, 25 * 75, 75)
     assert (spec.algorithm.samples, spec.algorithm.warm_start, spec.algorithm.generator) == (10, True, "annealing")
@@ -102,7 +103,7 @@ def test_the_runs_are_as_table_a1_says():
 def test_every_configuration_trains_for_the_same_number_of_steps(environment):
     given = published.ENVIRONMENTS[environment]
     for name, configuration in published.CONFIGURATIONS.items():
-        spec = mofld_runs.spec_of(Plan(), mofld.search_of(environment, name))
+        spec = mofld_runs.cell_of(Options(), mofld.search_of(environment, name)).spec()
         assert spec.learner.steps * spec.algorithm.training_rounds == given.steps
         assert spec.rounds == given.iterations * spec.algorithm.training_rounds
         assert spec.clients == configuration.clients
@@ -121,12 +122,12 @@ def test_environments_and_configurations_can_be_chosen():
     options = catalogue.Options(problems=("moll", "minecart-deterministic"), algorithms=("non-fed", "3/10k/F"), seeds=2)
     study = catalogue.prepare("thesis-3.2", options)
     assert study.runs == [(place, name) for place in ("dmc", "moll") for name in ("3/10k/F", "non-fed")]
-    assert mofld_runs.spec_of(study.plan, mofld.search_of(*study.runs[0])).seeds == (5, 11)
+    assert study.cells()[0].spec().seeds == (5, 11)
 
 
 def test_settings_reach_every_run_and_name_their_part():
     study = catalogue.prepare("thesis-3.2", catalogue.Options(settings=("engine.device=cuda", "learner.steps=400")))
-    spec = mofld_runs.spec_of(study.plan, mofld.search_of("dst", "3/10k/F"))
+    spec = mofld_runs.cell_of(study.options, mofld.search_of("dst", "3/10k/F")).spec(study.options.settings)
     assert (spec.engine.device, spec.learner.steps, spec.algorithm.training_rounds) == ("cuda", 400, 10)
     with pytest.raises(UserError, match="name the part"):
         catalogue.prepare("mofld-generators", catalogue.Options(settings=("rounds=3",)))
@@ -213,7 +214,8 @@ def test_searches_are_compared(tmp_path):
 
 def test_the_searches_are_as_announced():
     study = catalogue.prepare("mofld-generators", catalogue.Options(settings=("learner.exploration_steps=5000",)))
-    specs = {name: mofld_runs.spec_of(study.plan, study.search(name)) for name in study.variants}
+    cells = dict(zip(study.variants, study.cells(), strict=True))
+    specs = {name: cell.spec(study.options.settings) for name, cell in cells.items()}
     full = {name: specs.pop(name) for name in [*specs] if name.endswith("-full")}
     assert {name: spec.rounds for name, spec in full.items()} == {
         "lattice-20-full": 50,
@@ -277,15 +279,14 @@ def test_fronts_are_read_from_the_first_line_that_has_them(tmp_path):
 
 def test_without_a_known_front_igd_is_measured_from_all_solutions():
     def found(*fronts):
-        growths = [Growth([1], [np.array(front)]) for front in fronts]
-        return mofld_runs.Found(mofld.search_of("moll", "non-fed"), None, growths, None, 1, 0.0, is_new=True)
+        return Fronts([Growth([1], [np.array(front)]) for front in fronts], None, 1)
 
     several = {
         ("moll", "2/2k/T"): found([[0, 0, 0, 1.0], [0, 0, 1.0, 0]]),
         ("moll", "non-fed"): found([[0, 0, 0, 0.5]], [[1.0, 0, 0, 0]]),
     }
     assert len(mofld.whole_front("moll", several)) == 3
-    assert [row.configuration for row in mofld.rows_of(several)] == ["2/2k/T", "non-fed"]
+    assert [row["configuration"] for row in mofld.rows_of(several)] == ["2/2k/T", "non-fed"]
     files = mofld._series(published.FIGURES["fig-3.4b"], "moll", several)
     assert [series.points.tolist() for series in files] == [[[0, 0]]]
 

@@ -18,10 +18,12 @@ from fedpareto.runs import runner
 from fedpareto.runs.loop import Experiment
 from fedpareto.spec.draft import Draft
 from fedpareto_papers import catalogue
+from fedpareto_papers.catalogue import Options
+from fedpareto_papers.study import find
 from fedpareto_papers.thesis.morl import published
 from fedpareto_papers.thesis.morl import reproduction as morl
 from fedpareto_papers.thesis.morl import runs as morl_runs
-from fedpareto_papers.thesis.morl.runs import Plan, Training
+from fedpareto_papers.thesis.morl.runs import Returns, Training
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Typer 0.20 imports what click 8.5 would rather not give.
@@ -174,16 +176,16 @@ def test_the_reward_is_each_clients_return_by_its_own_preference():
         morl_runs.measures(points[2:], preferences[2:], DST.reference, FRONT)
 
 
+EQUIDISTANT = Training("dst", "equidistant", "local")
+
+
 def found_for(preferences):
-    training = Training("dst", "equidistant", "local")
     points = [np.zeros_like(preferences)]
-    return morl_runs.Found(
-        training, None, [preferences], points, points, DST.reference, FRONT, DST.discount, 0.0, is_new=True
-    )
+    return Returns([preferences], points, points, DST.reference, FRONT, DST.discount)
 
 
 def test_perfect_learners_on_deep_sea_treasure():
-    best, perfect = morl_runs.ceilings(found_for(equidistant(20, 2)))
+    best, perfect = morl_runs.ceilings(found_for(equidistant(20, 2)), EQUIDISTANT)
     assert f"{perfect.mean('reward'):.2f}" == "6.68"
     assert perfect.mean("hypervolume") == pytest.approx(2300.9)
     assert f"{best.mean('reward'):.2f}" == "6.96"
@@ -205,7 +207,7 @@ def test_without_a_known_front_igd_is_measured_from_all_that_was_found():
     found = morl_runs.replace(found, known_front=None, sent=[np.array([[1.0, 2.0], [2.0, 1.0]])])
     other = morl_runs.replace(found, sent=[np.array([[0.0, 3.0], [1.0, 1.0]])], trained=[np.array([[np.nan, 1.0]])])
     np.testing.assert_array_equal(morl_runs.front_of([found, other]), [[0, 3], [1, 2], [2, 1]])
-    assert morl_runs.ceilings(found) == []
+    assert morl_runs.ceilings(found, EQUIDISTANT) == []
 
 
 # -- fine-tuning shares its training -------------------------------------------------------------------------------
@@ -250,10 +252,9 @@ def test_fine_tuning_gives_what_clients_have_before_the_last_aggregation(algorit
 
 @pytest.mark.takes_long
 def test_fine_tuning_shares_its_training_in_an_environment_too(tmp_path):
-    spec = morl_runs.spec_of(Plan(2, 4, quick=True, settings=SMALL), Training("dst", "dirichlet", "fedpref"))
-    found = morl_runs.find(
-        Plan(2, 4, quick=True, settings=SMALL), tmp_path, Training("dst", "dirichlet", "fedpref"), bool
-    )
+    options = Options(seeds=2, clients=4, quick=True)
+    cell = morl_runs.cell_of(options, Training("dst", "dirichlet", "fedpref"))
+    spec, found = cell.spec(SMALL), find(SMALL, tmp_path, cell, bool).result
     tuned = runner.start(
         Draft(spec.to_mapping() | {"algorithm": {**spec.to_mapping()["algorithm"], "name": "fedpref+ft"}}).finish()
     )
@@ -266,20 +267,20 @@ def test_fine_tuning_shares_its_training_in_an_environment_too(tmp_path):
 
 
 def test_the_runs_are_as_the_thesis_says():
-    spec = morl_runs.spec_of(Plan(), Training("dst", "gaussian", "fedpref"))
+    spec = morl_runs.cell_of(Options(), Training("dst", "gaussian", "fedpref")).spec()
     assert (spec.rounds, spec.clients, len(spec.seeds), spec.preferences) == (30, 20, 10, "gaussian")
     learner = spec.to_mapping()["learner"]
     assert (learner["steps"], learner["lr"], learner["batch_size"], learner["gamma"]) == (500, 0.004, 128, 0.98)
     assert spec.algorithm.threshold_in == "norm"
     assert (spec.algorithm.threshold, spec.algorithm.patience, spec.algorithm.similarity_bound) == (5, 2, -1)
-    other = morl_runs.spec_of(Plan(), Training("dst", "gaussian", "cfl"))
+    other = morl_runs.cell_of(Options(), Training("dst", "gaussian", "cfl")).spec()
     assert (other.rounds, other.to_mapping()["learner"]["steps"]) == (15, 1000)
 
 
 @pytest.mark.parametrize("environment", published.ENVIRONMENTS)
 def test_every_environment_can_be_run(environment):
     for algorithm in morl._untuned((*published.ALGORITHMS, *published.COMPONENTS)):
-        spec = morl_runs.spec_of(Plan(), Training(environment, "dirichlet", algorithm))
+        spec = morl_runs.cell_of(Options(), Training(environment, "dirichlet", algorithm)).spec()
         chosen = published.selected(environment, algorithm)
         assert spec.to_mapping()["algorithm"].items() >= dict(chosen.own).items()
         assert spec.rounds * spec.to_mapping()["learner"]["steps"] == published.ENVIRONMENTS[environment].steps
@@ -349,14 +350,13 @@ def test_a_table_runs_and_is_read_the_second_time(tmp_path, monkeypatch):
 
 @pytest.mark.takes_long
 def test_a_stopped_training_goes_on(tmp_path):
-    plan, training = Plan(1, 3, quick=True, settings=SMALL), Training("dst", "dirichlet", "fedpref")
+    cell = morl_runs.cell_of(Options(seeds=1, clients=3, quick=True), Training("dst", "dirichlet", "fedpref"))
     with pytest.raises(Stopped):
-        morl_runs.find(plan, tmp_path / "a", training, lambda: True)
-    resumed = morl_runs.find(plan, tmp_path / "a", training, lambda: False)
-    whole = morl_runs.find(plan, tmp_path / "b", training, lambda: False)
+        find(SMALL, tmp_path / "a", cell, lambda: True)
+    resumed, whole = (find(SMALL, tmp_path / folder, cell, lambda: False) for folder in "ab")
     assert resumed.is_new
-    np.testing.assert_array_equal(resumed.trained[0], whole.trained[0])
-    np.testing.assert_array_equal(resumed.sent[0], whole.sent[0])
+    np.testing.assert_array_equal(resumed.result.trained[0], whole.result.trained[0])
+    np.testing.assert_array_equal(resumed.result.sent[0], whole.result.sent[0])
 
 
 @pytest.mark.takes_long
@@ -410,7 +410,7 @@ def test_what_makes_no_sense_is_refused(name, options):
 
 def test_settings_reach_every_run_and_name_their_part():
     study = catalogue.prepare("thesis-4.1-dst", catalogue.Options(settings=("engine.device=cuda", "learner.lr=0.1")))
-    spec = morl_runs.spec_of(study.plan, study.trainings[0])
+    spec = study.cells()[0].spec(study.options.settings)
     assert spec.engine.device == "cuda"
     assert spec.learner.lr == 0.1
     with pytest.raises(UserError, match="name the part"):

@@ -9,13 +9,13 @@ import pytest
 
 from fedpareto.record import reading
 from fedpareto.report.figures import similarity_matrices
-from fedpareto_papers.measured import Entry
+from fedpareto_papers.catalogue import Options
+from fedpareto_papers.study import Entry, Row
 from fedpareto_papers.thesis.morl import claims as morl_claims
 from fedpareto_papers.thesis.morl import clusters as morl_clusters
 from fedpareto_papers.thesis.morl import published
 from fedpareto_papers.thesis.morl import reproduction as morl
 from fedpareto_papers.thesis.morl import runs as morl_runs
-from fedpareto_papers.thesis.morl.runs import Plan
 from test_reproduce_morl import quick
 
 # -- clusters ------------------------------------------------------------------------------------------------------
@@ -168,18 +168,18 @@ def test_claims_are_judged_on_all_records_of_one_size(tmp_path):
         rows = [row | {"algorithm": component} for component in published.COMPONENTS[:4]]
         rows += [row | {"algorithm": "fedpref", "metrics": {"reward": {"ours": value + 1}}}]
         rows += [row | {"algorithm": "fedpref+ft"}]
-        (tmp_path / f"{name}.json").write_text(json.dumps({"plan": morl._size(plan), "rows": rows}))
+        (tmp_path / f"{name}.json").write_text(json.dumps({"plan": morl_runs.plan(plan), "rows": rows}))
 
-    write("thesis-4.2", Plan(seeds=3), 1.0)
-    (tmp_path / "thesis-cfl.json").write_text(json.dumps({"plan": morl._size(Plan(seeds=3)), "clusters": []}))
-    assert [one.name for one in morl.judge(tmp_path, Plan(seeds=3))] == ["both-components-best"]
-    assert morl.judge(tmp_path, Plan(seeds=2)) == []
+    write("thesis-4.2", Options(seeds=3), 1.0)
+    (tmp_path / "thesis-cfl.json").write_text(json.dumps({"plan": morl_runs.plan(Options(seeds=3)), "clusters": []}))
+    assert [one.name for one in morl.judge(tmp_path, Options(seeds=3))] == ["both-components-best"]
+    assert morl.judge(tmp_path, Options(seeds=2)) == []
 
 
 def test_the_order_of_algorithms_is_compared():
     def made(algorithm, ours, theirs):
-        entry = Entry(theirs, 0.0)
-        return morl_runs.Row("dst", "dirichlet", algorithm, {"reward": [ours]}, {"reward": entry})
+        key = {"environment": "dst", "preferences": "dirichlet", "algorithm": algorithm}
+        return Row(key, {"reward": [ours]}, {"reward": Entry(theirs, 0.0)})
 
     same = [made("local", 1, 10), made("fedavg", 2, 20), made("cfl", 3, 30)]
     assert "DST dirichlet 1.00" in next(iter(morl.agreement(same, ["reward"])))

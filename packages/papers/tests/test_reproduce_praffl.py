@@ -11,7 +11,7 @@ import torch
 from fedpareto.config.errors import UserError
 from fedpareto.record.store import RunFolder
 from fedpareto_papers import catalogue
-from fedpareto_papers.praffl import cells, published
+from fedpareto_papers.praffl import published
 from fedpareto_papers.praffl import reproduction as praffl
 from fedpareto_papers.praffl.pooled import Decided, measures
 
@@ -36,7 +36,7 @@ def test_the_published_hypervolumes_follow_from_error_and_gap_but_for_two():
         for algorithm in published.BASELINES:
             entry = entries[algorithm]
             point = np.array([[entry.error, entry.gap, entry.gap]])
-            if abs(cells.volume(point, cells.EQUATION_3) - entry.hypervolume) > 0.005:
+            if abs(praffl.volume(point, praffl.EQUATION_3) - entry.hypervolume) > 0.005:
                 odd.append((data, algorithm))
     assert odd == [("synthetic", "lft-ensemble"), ("adult", "fairfed")]
 
@@ -76,8 +76,9 @@ def test_every_level_and_every_number_of_epochs_has_its_own_cells():
 
 
 def test_the_runs_are_as_the_paper_says():
-    plan = praffl.Plan(published.ROUNDS, published.SEEDS, published.PREFERENCES, quick=False)
-    spec = praffl.spec_of(plan, cells.Cell("adult", "praffl", "praffl"))
+    options = catalogue.Options(problems=("adult",), algorithms=("praffl",))
+    (cell,) = catalogue.prepare("praffl-table-1", options).cells()
+    spec = cell.spec()
     assert (spec.rounds, len(spec.seeds), spec.clients) == (10, 3, 2)
     assert (spec.algorithm.body_epochs, spec.algorithm.head_epochs, spec.algorithm.sampled) == (10, 20, 64)
     assert (spec.learner.lr, spec.learner.batch_size, spec.learner.weight_decay) == (0.005, 128, 1e-4)

@@ -39,11 +39,11 @@ def test_a_winner_needs_paired_differences_that_exclude_zero():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_cell_is_a_spec_with_a_folder_of_its_own(name):
     study = prepared(name, quick=True)
-    assert len({cell.name for cell in study.cells}) == len(study.cells)
-    assert all(Draft(dict(cell.draft)).finish().rounds == cell.draft["rounds"] for cell in study.cells)
+    assert len({cell.name for cell in study.runs}) == len(study.runs)
+    assert all(Draft(dict(cell.draft)).finish().rounds == cell.draft["rounds"] for cell in study.runs)
     assert "QUICK VERSION" in study.headline
-    whole = prepared(name).cells
-    assert len(whole) > len(study.cells)
+    whole = prepared(name).runs
+    assert len(whole) > len(study.runs)
     for draft in {str(cell.draft["problem"]): cell.draft for cell in whole}.values():
         Draft(dict(draft)).finish()
 
@@ -53,7 +53,7 @@ def test_a_study_runs_resumes_and_says_what_it_found(tmp_path):
     study = prepared("study-heterogeneity", quick=True, algorithms=("fedavg",), settings=("problem.rows=6",))
     said = []
     first = study.run(tmp_path, said.append, lambda: False)
-    assert len(said) == len(study.cells) == 8  # Alone and by FedAvg, rows alike and apart, two α.
+    assert len(said) == len(study.runs) == 8  # Alone and by FedAvg, rows alike and apart, two α.
     again = study.run(tmp_path, said.append, lambda: False)
     assert again.record == first.record
     assert all("already done" in line for line in said[8:])
@@ -126,7 +126,7 @@ def test_shared_federations_and_public_preferences_are_judged_by_paired_differen
     judged = mofld_together.judge(["adult"], [5], ways, found)
     assert "a worse one in 2" in judged.verdict
     found = {
-        public_preferences._name("convex", kind, way): {"last": [0.3, 0.311] if "public" in way else [0.2, 0.21]}
+        public_preferences._name("convex", kind, way): {"own": [0.3, 0.311] if "public" in way else [0.2, 0.21]}
         for kind in public_preferences.KINDS
         for way in public_preferences.WAYS
     }

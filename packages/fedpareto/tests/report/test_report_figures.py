@@ -21,7 +21,8 @@ from fedpareto.report.figures import (
     render,
     similarity_matrices,
 )
-from fedpareto_papers.figures.series_panels import Series, series_panels
+from fedpareto_papers.figures import Series
+from fedpareto_papers.figures.drawing import series_panels
 
 
 def texts(figure) -> set[str]:

@@ -1,15 +1,17 @@
-"""What can be reproduced: published tables and figures by name, each with its module."""
+"""Published tables and figures that can be reproduced, by name; catalogue.toml lists them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedpareto.config.errors import UnknownName, UserError
+from fedpareto.config.parameters import build
+from fedpareto_papers import tables
 
 if TYPE_CHECKING:
     from fedpareto.campaigns.parallel import Jobs
@@ -20,7 +22,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may ask for; None and () mean: as published, or as a quick version has it."""
+    """Choices of the user; None and () mean: as published, or as a quick version has it."""
 
     quick: bool = False
     seeds: int | None = None
@@ -39,6 +41,11 @@ class Options:
             value = getattr(self, key)
             if isinstance(value, int) and value < 1:
                 raise UserError(f"{key} is {value}; at least 1 is needed")
+
+    def sized(self, usual: Mapping[str, int | None], quick: Mapping[str, int | None]) -> Options:
+        """Fill in usual sizes, or those of a quick version, where the user left them open."""
+        sizes = {**usual, **(quick if self.quick else {})}
+        return replace(self, **{key: getattr(self, key) or size for key, size in sizes.items()})
 
     def must_name_parts(self) -> None:
         """Raises UserError unless each setting names its section, since runs differ in algorithm and problem."""
@@ -70,7 +77,7 @@ class Reproduction(Protocol):
 
     @property
     def headline(self) -> str:
-        """What it is and how large."""
+        """Title and size in words."""
 
     def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
         """Runs what is not in the folder yet; raises Stopped if the user stops it."""
@@ -82,63 +89,11 @@ class Entry:
 
     about: str
     module: str
-    """Of this package; its `prepare(name, options)` gives the Reproduction."""
+    """Module of this package whose `prepare(name, options)` makes the Reproduction."""
 
-
-MOFLD, FAIRNESS = "thesis.mofld.reproduction", "thesis.fairness.reproduction"
-MORL, CLUSTERS = "thesis.morl.reproduction", "thesis.morl.clusters"
-OWN = "studies"
-PRAFFL, FEDMGDA, FEDFEW = (f"{paper}.reproduction" for paper in ("praffl", "fedmgda", "fedfew"))
 
 CATALOGUE: Mapping[str, Entry] = {
-    "thesis-3.2": Entry("MOFL/D in 18 federations and without one: hypervolume, sparsity, figures", MOFLD),
-    "thesis-3.3": Entry("the same runs: IGD", MOFLD),
-    "mofld-generators": Entry("of our own: searches for weights on deep-sea treasure", "studies.mofld_generators"),
-    "thesis-4.1-dst": Entry("FedPref and its baselines on deep-sea treasure: reward and four metrics", MORL),
-    "thesis-4.1-dmc": Entry("the same on the deterministic minecart", MORL),
-    "thesis-4.1-moll": Entry("the same on the lunar lander", MORL),
-    "thesis-4.1-mollc": Entry("the same on the continuous lunar lander", MORL),
-    "thesis-4.1-mohc": Entry("the same on the half-cheetah", MORL),
-    "thesis-4.2": Entry("FedPref's components alone: reward", MORL),
-    "thesis-4.7": Entry("the same runs: hypervolume, cardinality, sparsity, IGD", MORL),
-    "thesis-fig-4.9": Entry("FedPref for several R of topR", MORL),
-    "thesis-fig-4.10": Entry("FedPref for several least similarities", MORL),
-    "thesis-clusters": Entry("whether FedPref finds equal clients (figures 4.11, 4.12, A.3 to A.11)", CLUSTERS),
-    "thesis-cfl": Entry("how CFL's clusters grow (figures A.12, A.13)", CLUSTERS),
-    "thesis-5.2": Entry("accuracy and DEO, homogeneous preferences, 10 clients", FAIRNESS),
-    "thesis-5.3": Entry("accuracy and DDP, homogeneous preferences, 10 clients", FAIRNESS),
-    "thesis-5.4": Entry("accuracy and DEO, heterogeneous preferences, 10 clients", FAIRNESS),
-    "thesis-5.5": Entry("accuracy and DDP, heterogeneous preferences, 10 clients", FAIRNESS),
-    "thesis-A.17": Entry("accuracy and DEO or DDP, homogeneous preferences, 50 clients", FAIRNESS),
-    "thesis-A.20": Entry("accuracy and DEO or DDP, heterogeneous preferences, 50 clients", FAIRNESS),
-    "thesis-fig-5.1": Entry("Multi-MNIST, two clients with opposed preferences", "thesis.figure_5_1"),
-    "praffl-table-1": Entry("PraFFL and five fair baselines on four data sets", PRAFFL),
-    "praffl-fig-6": Entry("their hypervolume over rounds", PRAFFL),
-    "praffl-fig-7": Entry("their solutions: error rate against DP disparity", PRAFFL),
-    "praffl-fig-8": Entry("their solutions under three levels of heterogeneity", PRAFFL),
-    "praffl-fig-9": Entry("PraFFL's solutions for three numbers of epochs of the hypernetwork", PRAFFL),
-    "praffl-fig-10": Entry("from PraFFL's preferences to objectives", PRAFFL),
-    "praffl-ablation": Entry("PraFFL with other losses, heads and epochs", PRAFFL),
-    "fedmgda-fig-1": Entry("from FedAvg to FedMGDA: CIFAR-10 for five ε", FEDMGDA),
-    "fedmgda-fig-2": Entry("losses inflated by a bias on Adult, by a factor on CIFAR-10, and the effect", FEDMGDA),
-    "fedmgda-fig-3": Entry("how evenly accuracy is spread over users of CIFAR-10", FEDMGDA),
-    "fedmgda-fig-4": Entry("the share of participants that a round does not harm", FEDMGDA),
-    "fedmgda-table-6": Entry("accuracy over users of MNIST by writer, instead of FEMNIST", FEDMGDA),
-    "fedfew-table-1": Entry("FedFew and nine others on images and text, before and after local steps", FEDFEW),
-    "fedfew-fig-2": Entry("FedFew with 1 to 10 models", FEDFEW),
-    "fedfew-fig-3": Entry("FedFew with 1 to 16 local epochs: accuracy", FEDFEW),
-    "fedfew-fig-4": Entry("the same runs: how its objective falls (figures 4 and 8)", FEDFEW),
-    "fedfew-table-6": Entry("FedFew with 1 to 5 models on news and X-rays", FEDFEW),
-    "fedfew-mu": Entry("FedFew with four smoothings: weights and fairness (figures 5 to 7)", FEDFEW),
-    "fedfew-jain": Entry("Jain's index of FedFew and six others (table 5)", FEDFEW),
-    "study-heterogeneity": Entry("of our own: preferences that differ, data that differ, both", f"{OWN}.heterogeneity"),
-    "study-public": Entry("of our own: FedPref with preferences that clients do not hide", f"{OWN}.public_preferences"),
-    "study-low-quality": Entry(
-        "of our own: do λ, α and similarity recognise low-quality clients", f"{OWN}.low_quality"
-    ),
-    "study-fig-5.1-control": Entry("of our own: opposed preferences or twice the images", f"{OWN}.figure_5_1_control"),
-    "study-mofld": Entry("of our own: MOFL/D whose candidates are trained together, on Adult", f"{OWN}.mofld_together"),
-    "stch-set": Entry("a few solutions for many losses: three small problems, six scalarisations", "studies.stch_set"),
+    name: build(Entry, given, name) for name, given in tables.content("fedpareto_papers", "catalogue.toml").items()
 }
 
 
@@ -170,6 +125,15 @@ def prepare(text: str, options: Options) -> Reproduction:
     module = import_module(f"fedpareto_papers.{CATALOGUE[name].module}")
     ready: Reproduction = module.prepare(name, options)
     return ready
+
+
+def starting(kind: str, given: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Find names in their order: cifar10 means all that begin with cifar10-."""
+    wanted = {one: [name for name in names if name == one or name.startswith(f"{one}-")] for one in given}
+    for one, found in wanted.items():
+        if not found:
+            raise UnknownName(kind, one, names)
+    return [name for name in names if any(name in found for found in wanted.values())]
 
 
 def known(kind: str, given: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:

@@ -104,11 +104,11 @@ class Statement:
     within: float = 0.0
     """Share of the other value by which the better one may be behind."""
     ties: bool = False
-    """Whether a lead that is exactly as large as needed suffices."""
+    """A lead that is exactly as large as needed suffices."""
     lower: bool = False
-    """Whether lower values are better, also of metrics where higher ones usually are."""
+    """Lower values are better, also of metrics where higher ones usually are."""
     known: bool = False
-    """Whether the comparison is made without those in `than` that have no value."""
+    """Names in `than` without a value are left out of the comparison."""
     words: str = ""
     """Wording of the comparison, where the paper's Judge has several."""
     what: str = "comparisons"
@@ -116,7 +116,7 @@ class Statement:
     hook: str = ""
     """Method of the paper's Judge that makes the parts of a place instead."""
     together: bool = False
-    """Whether the claim is that neither side is always better, which all places together show."""
+    """The claim is that neither side is always better, which all places together show."""
 
 
 @cache
@@ -218,7 +218,7 @@ class Judge:
     # -- how a paper writes --------------------------------------------------------------------------------------------
 
     def places(self) -> Iterable[str]:
-        """Where claims are checked that name no places."""
+        """The places of claims that name none."""
         raise NotImplementedError
 
     def key(self, at: At, name: str) -> Key:

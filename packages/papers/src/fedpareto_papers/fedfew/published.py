@@ -1,4 +1,4 @@
-"""What Guo et al., "Few-for-many personalized federated learning" (FedFew, 2026), print: settings and numbers.
+"""Settings and numbers of Guo et al., "Few-for-many personalized federated learning" (FedFew, 2026).
 
 The tables are in published.toml. Where the paper does not say, the authors' published code was read. Accuracies are in
 percent, over the clients of one run: the deviations are those between clients, not between repetitions. Algorithms have
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fedpareto.config.parameters import build
 from fedpareto_papers import tables
-from fedpareto_papers.measured import Entry
+from fedpareto_papers.study import Entry
 
 _PRINTED = tables.read("fedpareto_papers.fedfew")
 
@@ -57,7 +58,7 @@ class Column:
     """Data and its partition over clients."""
 
     data: str
-    """In words."""
+    """Name of the data."""
     problem: Mapping[str, Any]
     clients: int
     compares: Literal["numbers", "order", "nothing"]
@@ -67,7 +68,7 @@ class Column:
     is_pathological: bool = False
     """Two classes for each client."""
     training_rows: int = 9_000
-    """Of all clients together, about; for the cost of a run."""
+    """Training rows of all clients together, about; for the cost of a run."""
     note: str = ""
 
     def title(self, clients: int) -> str:
@@ -75,93 +76,17 @@ class Column:
         return f"{self.data}, M = {clients}" + ("" if clients == self.clients else f" instead of {self.clients}")
 
 
-def _dirichlet(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "partition": "dirichlet", "alpha": 0.5, "test_share": TEST_SHARE, **more}
-
-
-def _pathological(name: str) -> dict[str, Any]:
-    return {"name": name, "partition": "pathological", "classes_per_client": 2, "test_share": TEST_SHARE}
-
-
-SUBSET = "a fifth of the images"
-FASHION_ROWS = 12_000
-"""Of 70,000: as many as there are of CIFAR."""
-
 COLUMNS: Mapping[str, Column] = {
-    "cifar100-pathological-10": Column(
-        "CIFAR-100, 2 classes",
-        _pathological("cifar100"),
-        10,
-        "order",
-        is_pathological=True,
-        training_rows=1_800,
-        note=SUBSET,
-    ),
-    "cifar100-pathological-20": Column(
-        "CIFAR-100, 2 classes",
-        _pathological("cifar100"),
-        20,
-        "order",
-        is_pathological=True,
-        training_rows=3_600,
-        note=SUBSET,
-    ),
-    "mnist-writers": Column(
-        "MNIST by writer",
-        {"name": "mnist-writers", "partition": "natural", "test_share": TEST_SHARE},
-        20,
-        "order",
-        100,
-        training_rows=1_250,
-        note="in place of FEMNIST, which is not available",
-    ),
-    "cifar10-10": Column("CIFAR-10, Dirichlet", _dirichlet("cifar10"), 10, "order", note=SUBSET),
-    "cifar10-20": Column("CIFAR-10, Dirichlet", _dirichlet("cifar10"), 20, "order", note=SUBSET),
-    "cifar10-pathological-10": Column(
-        "CIFAR-10, 2 classes",
-        _pathological("cifar10"),
-        10,
-        "order",
-        is_pathological=True,
-        note=SUBSET,
-    ),
-    "cifar100-10": Column("CIFAR-100, Dirichlet", _dirichlet("cifar100"), 10, "order", note=SUBSET),
-    "cifar100-20": Column("CIFAR-100, Dirichlet", _dirichlet("cifar100"), 20, "order", note=SUBSET),
-    "ag-news": Column(
-        "AG News, Dirichlet",
-        _dirichlet("ag-news"),
-        20,
-        "order",
-        100,
-        training_rows=10_200,
-        note="13,600 of 127,600 texts",
-    ),
-    "fashion-mnist": Column(
-        "Fashion-MNIST, Dirichlet",
-        _dirichlet("fashion-mnist", rows=FASHION_ROWS),
-        20,
-        "nothing",
-        note="not in the paper",
-    ),
-    "pneumonia-mnist": Column(
-        "PneumoniaMNIST, Dirichlet",
-        _dirichlet("pneumonia-mnist"),
-        5,
-        "nothing",
-        100,
-        0.002,
-        training_rows=4_400,
-        note="in place of Kvasir, which is not available",
-    ),
+    name: build(Column, given, f"column {name}")
+    for name, given in tables.content("fedpareto_papers.fedfew", "columns.toml").items()
 }
-"""Table 4 has batch sizes and step sizes; Fashion-MNIST's are CIFAR's, PneumoniaMNIST's and its 5 clients Kvasir's."""
 USUAL = ("cifar100-pathological-20", "mnist-writers", "cifar10-20", "cifar100-20", "ag-news", "fashion-mnist")
 """Columns of table 1 that are run unless others are asked for: those with 20 clients."""
 
 # -- table 1 -------------------------------------------------------------------------------------------------------
 
 TABLE_1: Mapping[str, Mapping[str, Entry]] = _PRINTED["table-1"].by_column(Entry)
-"""By column and algorithm."""
+"""Accuracies by column and algorithm."""
 STANDS_FOR: Mapping[str, str] = {"mnist-writers": "femnist"}
 """Our column, the one that it replaces."""
 
@@ -199,7 +124,7 @@ TABLE_6: Mapping[str, Mapping[int, Spread]] = {
     data: {int(models): spread for models, spread in row.items()}
     for data, row in _PRINTED["table-6"].rows(Spread).items()
 }
-"""By data and K."""
+"""Accuracies by data and K."""
 MEDICAL = "pneumonia-mnist"
 """Our column in place of Kvasir."""
 PEAKS: Mapping[str, int] = {"ag-news": 5, "kvasir": 3}
@@ -211,21 +136,21 @@ EPOCHS = (1, 2, 4, 8, 16)
 EPOCHS_RANGE: Mapping[int, float] = {2: 88.3, 16: 87.8}
 """Figure 3: the largest and the least mean accuracy over the clients, and where (appendix B.3)."""
 STUDIED = "cifar10-20"
-"""Of figures 2 to 8 (section 5.3)."""
+"""The column of figures 2 to 8 (section 5.3)."""
 
 
 @dataclass(frozen=True)
 class Smoothing:
-    """Of one μ, as far as appendix B.2 has numbers."""
+    """Results for one μ, as far as appendix B.2 has numbers."""
 
     entropy: float | None = None
-    """Of w_i, mean over the clients, in nats."""
+    """Entropy of w_i, mean over the clients, in nats."""
     largest: float | None = None
     """max_k w_ik, mean over the clients."""
     variation: float | None = None
     """Coefficient of variation of α."""
     deviation: float | None = None
-    """Of the clients' accuracies."""
+    """Deviation of the clients' accuracies."""
 
 
 MUS: Mapping[float, Smoothing] = {

@@ -6,19 +6,20 @@ evaluations are kept: before the local steps of a round, and after them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedpareto.config.errors import UnknownName
 from fedpareto.config.files import write_atomically
 from fedpareto.spec.draft import Draft
-from fedpareto_papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
-from fedpareto_papers.client_runs import Cell, find_all, spec_of
+from fedpareto_papers import client_runs
+from fedpareto_papers.catalogue import Options, Outcome, known, starting
+from fedpareto_papers.client_runs import ClientResults
 from fedpareto_papers.fedfew import numbers, published, shown
 from fedpareto_papers.fedfew.numbers import Results
 from fedpareto_papers.fedfew.published import ALGORITHMS, ALONE, COLUMNS, FEDFEW, MODELS, STUDIED
+from fedpareto_papers.study import Cell, Found, Study, save_json
 
 EVALUATIONS = 12
 """Fewest evaluations of a run, after the first."""
@@ -96,44 +97,36 @@ def with_mu(mu: float) -> Run:
 # -- which runs ----------------------------------------------------------------------------------------------------
 
 
-def prepare(name: str, options: Options) -> Study:
+def prepare(name: str, options: Options) -> FewStudy:
     """A table or figure, with what the user chose."""
     options.refuse(name, "preferences", *(() if name in CHOOSES_COLUMNS else ("problems",)))
     if name not in (TABLE, JAIN):
         options.refuse(name, "algorithms")
     options.must_name_parts()
-    study = Study(name, options, runs_of(name, options))
+    study = FewStudy(name, options, runs_of(name, options))
     for run in {run.column: run for run in study.runs}.values():
-        spec_of(study.cell(run))  # What does not fit is reported now, not after the first columns.
+        study.cell(run).spec()  # What does not fit is reported now, not after the first columns.
     return study
 
 
 def runs_of(name: str, options: Options) -> list[Run]:
     """The runs of a table or figure."""
     quick = options.quick
+    chosen_columns = starting("column of the paper's tables", options.problems, list(COLUMNS))
     if name in (TABLE, JAIN):
         usual = published.USUAL if name == TABLE else published.USUAL_OF_TABLE_5
         every = [ALONE, *ALGORITHMS] if name == TABLE else list(published.TABLE_5[STUDIED])
         chosen = known("algorithm", options.algorithms, [ALONE, *ALGORITHMS, *VARIANTS])
-        columns = _columns(options.problems) or (QUICK_COLUMNS[name] if quick else usual)
+        columns = chosen_columns or (QUICK_COLUMNS[name] if quick else usual)
         return [plain(column, one) for column in columns for one in (chosen or every)]
     if name == "fedfew-table-6":
-        columns = _columns(options.problems) or ("ag-news", published.MEDICAL)
+        columns = chosen_columns or ("ag-news", published.MEDICAL)
         return [with_models(column, K) for column in columns for K in (QUICK_K if quick else range(1, 6))]
     if name == "fedfew-fig-2":
         return [plain(STUDIED, "fedavg"), *(with_models(STUDIED, K) for K in (QUICK_K if quick else published.OUR_K))]
     if name == "fedfew-mu":
         return [with_mu(mu) for mu in (QUICK_MUS if quick else published.MUS)]
     return [with_epochs(epochs) for epochs in (QUICK_EPOCHS if quick else published.EPOCHS)]
-
-
-def _columns(given: Sequence[str]) -> tuple[str, ...]:
-    """Columns by name; cifar10 means all that begin so."""
-    wanted = {one: [column for column in COLUMNS if column == one or column.startswith(f"{one}-")] for one in given}
-    for one, found in wanted.items():
-        if not found:
-            raise UnknownName("column of the paper's tables", one, COLUMNS)
-    return tuple(column for column in COLUMNS if any(column in found for found in wanted.values()))
 
 
 def evaluated_every(rounds: int) -> int:
@@ -147,38 +140,41 @@ def _in_words(rows: float) -> str:
 
 
 def _sets_rows(setting: str) -> bool:
-    """Whether it uses a subset of the rows: natural clients have few, and keep theirs."""
+    """A setting may ask for a subset of the rows: natural clients have few, and keep theirs."""
     return setting.partition("=")[0].strip() == "problem.rows"
 
 
 @dataclass(frozen=True)
-class Study:
+class FewStudy(Study[ClientResults]):
     """A reproduction, ready to run."""
 
-    name: str
-    options: Options
     runs: list[Run]
+
+    def size(self) -> list[str]:
+        return [f"{len(self.runs)} runs of {self.rounds} rounds", f"{self.seeds} seed{'s' * (self.seeds > 1)}"]
 
     @property
     def headline(self) -> str:
-        """What it is, its size and its cost."""
-        quick = "QUICK VERSION of " if self.options.quick else ""
-        size = [f"{len(self.runs)} runs of {self.rounds} rounds", f"{self.seeds} seed{'s' * (self.seeds > 1)}"]
-        cost = f"about {_in_words(self.cost())} rows to train on"
-        return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {', '.join([*size, *self.options.settings, cost])}"
+        return f"{super().headline}, about {_in_words(self.cost())} rows to train on"
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return ()  # They are in the cells, but for those that do not fit a column.
+
+    def cells(self) -> list[Cell]:
+        return [self.cell(run) for run in self.runs]
 
     @property
     def rounds(self) -> int:
-        """With one local epoch each."""
+        """Rounds with one local epoch each."""
         return self.options.rounds or (QUICK_ROUNDS if self.options.quick else published.OUR_ROUNDS)
 
     @property
     def seeds(self) -> int:
-        """Repetitions."""
         return self.options.seeds or (QUICK_SEEDS if self.options.quick else published.SEEDS)
 
     def cost(self) -> float:
-        """Rows that go through forward and backward passes, all runs together."""
+        """Count the rows that go through forward and backward passes, all runs together."""
         total = 0.0
         for run in self.runs:
             each = COLUMNS[run.column].training_rows
@@ -211,13 +207,16 @@ class Study:
             "learner": {"lr": column.lr, "batch_size": column.batch_size, "epochs": run.epochs},
         }
         settings = [one for one in self.options.settings if problem["partition"] != "natural" or not _sets_rows(one)]
-        return Cell(f"fedfew/{run.column}/{run.label}", Draft(draft).with_settings(settings).values)
+        return Cell(
+            f"fedfew/{run.column}/{run.label}",
+            Draft(draft).with_settings(settings).values,
+            client_runs.read,
+            keeps_models=False,
+        )
 
-    def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The runs, tables and figures of them, and the verdicts on the paper's claims."""
-        cells = [self.cell(run) for run in self.runs]
-        every = find_all(cells, folder, replace(self.options, settings=()), say, stop)  # They are in the cells.
-        results: Results = {(run.column, run.label): one for run, one in zip(self.runs, every, strict=True)}
+    def outcome(self, found: Sequence[Found[ClientResults]], folder: Path) -> Outcome:
+        """Make tables and figures of the runs, and the verdicts on the paper's claims."""
+        results: Results = {(run.column, run.label): one for run, one in zip(self.runs, found, strict=True)}
         seen = shown.SHOWN[self.name](results)
         survivals = [] if self.options.quick else seen.claims
         record = {
@@ -226,13 +225,12 @@ class Study:
             "seeds": self.seeds,
             "rounds": self.rounds,
             "settings": list(self.options.settings),
-            "seconds": {one.cell.name: one.seconds for one in every},
+            "seconds": {one.name: one.seconds for one in found},
             "rows": [numbers.as_json(key, one) for key, one in results.items()],
             **seen.record,
             "claims": [asdict(one) for one in survivals],
         }
-        files = [folder / f"{self.name}.json", folder / f"{self.name}.csv"]
-        write_atomically(files[0], json_text(record))
+        files = [*save_json(folder, self.name, record), folder / f"{self.name}.csv"]
         write_atomically(files[1], numbers.as_csv(results))
         files += shown.draw(seen.pictures, folder)
         lines = shown.remarks(results, is_quick=self.options.quick)

@@ -1,4 +1,4 @@
-"""What the reproductions of FedFew show: numbers of runs, tables beside the published ones, figures and verdicts."""
+"""Tables of FedFew's reproductions beside the published ones, figures and verdicts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from fedpareto.config.files import write_atomically
-from fedpareto_papers.client_runs import Found
 from fedpareto_papers.fedfew import claims, published
 from fedpareto_papers.fedfew.claims import PUBLISHED, SCORINGS, Smoothed, Survival
 from fedpareto_papers.fedfew.numbers import (
     EVALUATIONS,
+    FewRun,
     Key,
     Results,
     accuracies,
@@ -35,11 +34,8 @@ from fedpareto_papers.fedfew.numbers import (
     worst_of,
 )
 from fedpareto_papers.fedfew.published import COLUMNS, FEDFEW, MEDICAL, STUDIED, TITLES
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from fedpareto_papers.figures.series_panels import Series
+from fedpareto_papers.figures import Series, save_series
+from fedpareto_papers.study import table
 
 
 @dataclass(frozen=True)
@@ -54,9 +50,9 @@ class Picture:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a table or figure shows."""
+    """The contents of a table or figure."""
 
-    tables: list[Table]
+    tables: list[Any]
     claims: list[Survival]
     pictures: list[Picture]
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -67,44 +63,33 @@ class Seen:
 
 
 def draw(pictures: Sequence[Picture], folder: Path) -> list[Path]:
-    """Each as .png and .pdf."""
-    from fedpareto_papers.figures.series_panels import render, series_panels
-
-    files = []
-    for picture in pictures:
-        figure = series_panels(picture.panels, picture.x, picture.y)
-        for ending in ("png", "pdf"):
-            files.append(folder / f"{picture.name}.{ending}")
-            write_atomically(files[-1], render(figure, ending))
-    return files
+    return [path for one in pictures for path in save_series(folder, one.name, one.panels, one.x, one.y)]
 
 
-def judgements(survivals: Sequence[Survival]) -> Iterator[Table | str]:
-    """The verdicts on the claims under each scoring; the numbers behind the verdicts are in the .json file."""
-    from rich.table import Table
-
+def judgements(survivals: Sequence[Survival]) -> Iterator[Any]:
+    """A table of verdicts on the claims under each scoring; the numbers behind them are in the .json file."""
     if not survivals:
         return
-    shown = Table("claim", "section", title="claims")
-    for scoring in survivals[0].verdicts:
-        shown.add_column(SCORINGS.get(scoring, "the published numbers"))
-    for one in survivals:
-        shown.add_row(one.statement, one.where, *(_verdict(*verdict) for verdict in one.verdicts.values()))
-    yield shown
-    for scoring in survivals[0].verdicts:
+    scorings = list(survivals[0].verdicts)
+    headings = [SCORINGS.get(scoring, "the published numbers") for scoring in scorings]
+    lines = [
+        (one.statement, one.where, *(_verdict(*verdict) for verdict in one.verdicts.values())) for one in survivals
+    ]
+    yield table("claims", ("claim", "section", *headings), (), lines)
+    for scoring in scorings:
         verdicts = [one.verdicts[scoring][0] for one in survivals]
         counts = ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in dict.fromkeys(verdicts))
         yield f"Of {len(survivals)} claims, {SCORINGS.get(scoring, 'by the published numbers')}: {counts}."
 
 
 def _verdict(verdict: str, detail: str) -> str:
-    """With the number of its parts that hold, from the beginning of the detail."""
+    """A verdict with the number of parts that hold, from the beginning of the detail."""
     counts = re.match(r"\d+ of \d+", detail)
     return verdict if counts is None else f"{verdict}, {counts[0]}"
 
 
 def remarks(results: Results, *, is_quick: bool) -> Iterator[str]:
-    """How to read the tables."""
+    """Explain how to read the tables."""
     yield (
         "Accuracies in percent, mean over clients and seeds; ± is the deviation between clients, as in the paper. "
         '"Scored as published": FedAvg, FedProx and IFCA before local steps, all others after them, each at its best '
@@ -154,29 +139,30 @@ def orders(column: str, numbers: Mapping[str, Mapping[Key, float]]) -> dict[str,
     return found
 
 
-def _column_table(column: str, results: Results) -> Table:
-    from rich.table import Table
-
-    shown = Table("algorithm", title=titles(results)[column])
-    for scoring in SCORINGS.values():
-        shown.add_column(scoring, justify="right")
-    shown.add_column("published", justify="right")
+def _column_table(column: str, results: Results) -> Any:
+    lines = []
     for (place, label), found in results.items():
         if place == column:
             entry = published.published(column, label)
             theirs = "" if entry is None else f"{entry.mean:.2f} ± {entry.deviation:.2f}"
-            shown.add_row(TITLES.get(label, label), *(_spread(found, scoring) for scoring in SCORINGS), theirs)
-    return shown
+            lines.append((TITLES.get(label, label), *_by_scoring(lambda s, one=found: _spread(one, s)), theirs))
+    return table(titles(results)[column], ["algorithm"], HEADINGS, lines)
 
 
-def _spread(found: Found, scoring: str) -> str:
+HEADINGS = (*SCORINGS.values(), PUBLISHED)
+"""Columns of numbers in a table."""
+
+
+def _by_scoring(shown: Callable[[str], str]) -> list[str]:
+    return [shown(scoring) for scoring in SCORINGS]
+
+
+def _spread(found: FewRun, scoring: str) -> str:
     return f"{mean_of(found, scoring):.2f} ± {deviation_of(found, scoring):.2f}"
 
 
 def _both_evaluations(name: str, results: Results) -> Picture:
     """A point for each algorithm: accuracy before and after local steps."""
-    from fedpareto_papers.figures.series_panels import Series
-
     panels: dict[str, list[Series]] = {}
     for (column, label), found in results.items():
         point = [[mean_of(found, "sent"), mean_of(found, "trained")]]
@@ -189,17 +175,13 @@ def _both_evaluations(name: str, results: Results) -> Picture:
 
 def jain(results: Results) -> Seen:
     """Jain's index of every algorithm beside the published one."""
-    from rich.table import Table
-
-    shown = Table("data", "algorithm", title="Jain's index of the clients' accuracies")
-    for heading in (*(one for one in SCORINGS.values()), "published"):
-        shown.add_column(heading, justify="right")
+    lines = []
     for (column, label), found in results.items():
         theirs = published.TABLE_5.get(column, {}).get(label)
-        cells = (f"{jain_of(found, scoring):.3f}" for scoring in SCORINGS)
-        shown.add_row(
-            titles(results)[column], TITLES.get(label, label), *cells, "" if theirs is None else f"{theirs:.3f}"
-        )
+        cells = [f"{jain_of(found, scoring):.3f}" for scoring in SCORINGS]
+        last = "" if theirs is None else f"{theirs:.3f}"
+        lines.append((titles(results)[column], TITLES.get(label, label), *cells, last))
+    shown = table("Jain's index of the clients' accuracies", ("data", "algorithm"), HEADINGS, lines)
     numbers = {scoring: {key: jain_of(found, scoring) for key, found in results.items()} for scoring in SCORINGS}
     judged = {scoring: claims.on_jain(scores) for scoring, scores in numbers.items()}
     return Seen(
@@ -230,7 +212,7 @@ def figure_2(results: Results) -> Seen:
     shown = rows | {"FedAvg": list(of_fedavg.values())}
     lines = {name: (weighted[kind], of_fedavg[kind]) for kind, name in EVALUATIONS.items()}
     return Seen(
-        [_by_scoring("accuracy weighted by test rows", shown, _published_k(rows))],
+        [_beside("accuracy weighted by test rows", shown, _published_k(rows))],
         claims.survivals(
             {scoring: claims.on_models(weighted[scoring], of_fedavg[scoring], descents) for scoring in SCORINGS}
         ),
@@ -259,17 +241,14 @@ def _against_k(lines: Mapping[str, tuple[Mapping[int, float], float]]) -> list[S
 
 def table_6(results: Results) -> Seen:
     """Worst, mean and best client for several K."""
-    from rich.table import Table
-
-    shown = Table("data", "K", title="accuracy: worst, mean and best client")
-    for heading in (*(one for one in SCORINGS.values()), "published"):
-        shown.add_column(heading, justify="right")
+    lines = []
     for (column, _), found in results.items():
         models = models_of(found)
         entry = published.TABLE_6.get("kvasir" if column == MEDICAL else column, {}).get(models)
         theirs = "" if entry is None else f"{entry.worst:.1f} {entry.mean:.1f} {entry.best:.1f}"
-        cells = (_worst_mean_best(found, scoring) for scoring in SCORINGS)
-        shown.add_row(titles(results)[column], str(models), *cells, theirs)
+        cells = [_worst_mean_best(found, scoring) for scoring in SCORINGS]
+        lines.append((titles(results)[column], str(models), *cells, theirs))
+    shown = table("accuracy: worst, mean and best client", ("data", "K"), HEADINGS, lines)
     means = {scoring: _means_by_models(results, scoring) for scoring in SCORINGS}
     theirs_by_models = {
         column: {models: entry.mean for models, entry in row.items()} for column, row in published.TABLE_6.items()
@@ -286,7 +265,7 @@ def table_6(results: Results) -> Seen:
     )
 
 
-def _worst_mean_best(found: Found, scoring: str) -> str:
+def _worst_mean_best(found: FewRun, scoring: str) -> str:
     best = float(np.nanmax(accuracies(found, scoring), axis=1).mean())
     return " ".join(f"{one:.1f}" for one in (worst_of(found, scoring), mean_of(found, scoring), best))
 
@@ -315,7 +294,7 @@ def figures_3_and_4(results: Results) -> Seen:
     title = titles(results)[STUDIED]
     accuracy = [_line(name, means[kind]) for kind, name in EVALUATIONS.items()]
     return Seen(
-        [_by_scoring("mean accuracy over the clients", rows, theirs)],
+        [_beside("mean accuracy over the clients", rows, theirs)],
         claims.survivals({scoring: claims.on_epochs(means[scoring], descents) for scoring in SCORINGS}),
         [
             Picture("fedfew-fig-3", {title: accuracy}, "local epochs in a round", "accuracy (%)"),
@@ -326,17 +305,15 @@ def figures_3_and_4(results: Results) -> Seen:
     )
 
 
-def _descents(name: str, named: Mapping[str, Found], *, by_updates: bool = False) -> Picture:
+def _descents(name: str, named: Mapping[str, FewRun], *, by_updates: bool = False) -> Picture:
     """Eq. 9 over rounds or over local epochs, mean of the seeds, on a logarithmic axis where it is positive."""
-    from fedpareto_papers.figures.series_panels import Series
-
     curves = {label: objective_of(found) for label, found in named.items()}
     is_positive = all((values > 0).all() for _, values in curves.values())
     lines = []
     for label, (rounds, values) in curves.items():
         xs = rounds * (epochs_of(named[label]) if by_updates else 1)
         ys = np.log10(values) if is_positive else values
-        lines.append(Series(label, np.stack([xs, ys.mean(axis=0)], axis=1), "line", ys.std(axis=0)))
+        lines.append(Series.over_seeds(label, xs, ys))
     x = "local epochs so far" if by_updates else "round"
     title = title_of(STUDIED, next(iter(named.values())))
     return Picture(name, {title: lines}, x, "log₁₀ of eq. 9" if is_positive else "eq. 9")
@@ -347,24 +324,18 @@ def _descents(name: str, named: Mapping[str, Found], *, by_updates: bool = False
 
 def smoothing(results: Results) -> Seen:
     """Weights and accuracies for several μ."""
-    from rich.table import Table
-
     by_mu = {mu_of(found): found for found in results.values()}
     measured = {scoring: {mu: smoothed_of(one, scoring) for mu, one in by_mu.items()} for scoring in SCORINGS}
-    shown = Table("μ", title="weights in the last round; accuracy: mean ± deviation, worst client")
-    for heading in ("entropy of w", "largest w", "variation of α", *(EVALUATIONS.values())):
-        shown.add_column(heading, justify="right")
+    lines = []
     for mu, one in measured["sent"].items():
         theirs = published.MUS.get(mu, published.Smoothing())
-        weights = (
-            _beside(one.entropy, theirs.entropy),
-            _beside(one.largest, theirs.largest),
-            _beside(one.variation, theirs.variation),
+        weights = [_with(getattr(one, key), getattr(theirs, key)) for key in ("entropy", "largest", "variation")]
+        fares = [measured[kind][mu] for kind in EVALUATIONS]
+        lines.append(
+            (f"{mu:g}", *weights, *(f"{fare.mean:.2f} ± {fare.deviation:.2f}, {fare.worst:.2f}" for fare in fares))
         )
-        fares = (measured[kind][mu] for kind in EVALUATIONS)
-        shown.add_row(
-            f"{mu:g}", *weights, *(f"{fare.mean:.2f} ± {fare.deviation:.2f}, {fare.worst:.2f}" for fare in fares)
-        )
+    title = "weights in the last round; accuracy: mean ± deviation, worst client"
+    shown = table(title, ["μ"], ("entropy of w", "largest w", "variation of α", *EVALUATIONS.values()), lines)
     return Seen(
         [shown],
         claims.survivals({scoring: claims.on_mu(measured[scoring]) for scoring in SCORINGS}),
@@ -373,7 +344,7 @@ def smoothing(results: Results) -> Seen:
     )
 
 
-def _beside(ours: float, theirs: float | None) -> str:
+def _with(ours: float, theirs: float | None) -> str:
     return f"{ours:.3f}" + ("" if theirs is None else f" ({theirs:.3f})")
 
 
@@ -400,21 +371,13 @@ def _smoothing_pictures(measured: Mapping[str, Mapping[float, Smoothed]]) -> lis
 
 
 def _line(name: str, values: Mapping[int, float] | Mapping[float, float]) -> Series:
-    from fedpareto_papers.figures.series_panels import Series
-
     return Series(name, np.array(sorted(values.items()), dtype=np.float64), "line")
 
 
-def _by_scoring(title: str, rows: Mapping[str, Sequence[float]], theirs: Mapping[str, str]) -> Table:
-    """A row for each run, a column for each scoring, and what the paper says of it."""
-    from rich.table import Table
-
-    shown = Table("", title=title)
-    for heading in (*SCORINGS.values(), PUBLISHED):
-        shown.add_column(heading, justify="right")
-    for name, values in rows.items():
-        shown.add_row(name, *(f"{value:.2f}" for value in values), theirs.get(name, ""))
-    return shown
+def _beside(title: str, rows: Mapping[str, Sequence[float]], theirs: Mapping[str, str]) -> Any:
+    """A row for each run, a column for each scoring, and the paper's number."""
+    lines = [(name, *(f"{value:.2f}" for value in values), theirs.get(name, "")) for name, values in rows.items()]
+    return table(title, [""], HEADINGS, lines)
 
 
 def _by_text(row: Mapping[int, float]) -> dict[str, float]:
@@ -430,4 +393,4 @@ SHOWN: Mapping[str, Callable[[Results], Seen]] = {
     "fedfew-fig-4": figures_3_and_4,
     "fedfew-mu": smoothing,
 }
-"""By name of the reproduction."""
+"""Functions that make the contents of each reproduction."""

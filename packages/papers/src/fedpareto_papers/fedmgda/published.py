@@ -1,4 +1,4 @@
-"""What Hu et al., "Federated learning meets multi-objective optimization" (IEEE TNSE, 2022), print: settings, numbers.
+"""Settings and numbers of Hu et al., "Federated learning meets multi-objective optimization" (IEEE TNSE, 2022).
 
 The paper prints numbers in its table VI only (published.toml); figures 1 to 4 have none, and their tables are in a
 supplement that is not part of it. `claims` checks what the text says about figures. Algorithms have the names
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedpareto_papers import tables
-from fedpareto_papers.measured import Entry
+from fedpareto_papers.study import Entry
 
 ALGORITHMS = ("fedmgda", "fedmgda-plus", "mgda-prox", "fedavg", "fedavg-n", "fedprox", "q-fedavg")
 """In the order of table VI."""
 NORMALISED = ("fedmgda-plus", "mgda-prox", "fedavg-n")
-"""Those that normalise the clients' updates."""
+"""Algorithms that normalise the clients' updates."""
 TITLES = {
     "fedmgda": "FedMGDA",
     "fedmgda-plus": "FedMGDA+",
@@ -60,15 +60,15 @@ class Case:
     participants: int | None = 10
     """In a round; None: all."""
     measures_losses: bool = False
-    """Whether the users' training losses are shown."""
+    """The users' training losses are shown."""
     preferences: str = "uniform"
-    """Of the users; of no importance where there is one objective."""
+    """Preferences of the users; of no importance where there is one objective."""
     evaluations: int = 60
-    """Of a run, about: many for curves. The final models are always evaluated."""
+    """Evaluations of a run, about: many for curves. The final models are always evaluated."""
 
     @property
     def has_given_users(self) -> bool:
-        """Whether the users are few and fixed: their number cannot be chosen."""
+        """The users are few and fixed: their number cannot be chosen."""
         return self.participants is None
 
 
@@ -94,21 +94,21 @@ CASES: Mapping[str, Case] = {
     "convex": Case("convex, full batch", _CONVEX, 3000, 0.1, FULL, 20, 10, True, "dirichlet"),
     "mnist-writers": Case("MNIST by writer", _WRITERS, 1500, 0.1, FULL, 836, evaluations=10),
 }
-"""By name. Models are those of tables II to IV. Figure 4 has CIFAR-10 only; Fashion-MNIST and
+"""Cases by name. Models are those of tables II to IV. Figure 4 has CIFAR-10 only; Fashion-MNIST and
 our convex problem, whose losses are convex, are ours. Table VI has Federated EMNIST, which is not available: MNIST by
 writer replaces it, all 836 writers."""
 
 # -- what is compared ----------------------------------------------------------------------------------------------
 
 EPSILONS = (0.0, 0.05, 0.1, 0.5, 1.0)
-"""Of figure 1, without normalisation: 0 is FedAvg, 1 FedMGDA."""
+"""Values of ε in figure 1, without normalisation: 0 is FedAvg, 1 FedMGDA."""
 BIASES: Mapping[str, Sequence[float]] = {
     "afl": (0.0, 0.1, 1.0),
     "q-fedavg": (0.0, 100.0, 10_000.0),
     "fedmgda-plus": (0.0, 10_000.0),
 }
-"""Of figure 2 (left), added to the PhD user's mean loss; ours. q-FedAvg's are larger, since it weights users by the
-q-th power of their losses and not by a sum over rounds.
+"""Biases of figure 2 (left), added to the PhD user's mean loss; ours. q-FedAvg's are larger, since it weights users by
+the q-th power of their losses and not by a sum over rounds.
 """
 PHD = 0
 """The user that attacks on Adult."""
@@ -153,7 +153,7 @@ class Variant:
 
 
 def rivals(*, step: float, decay: float, prox_step: float, mu: float, q: float, lipschitz: float) -> list[Variant]:
-    """All of table VI: the server's step size and its final share, FedProx's μ, q-FedAvg's q and L.
+    """All algorithms of table VI, by the server's step size and its final share, FedProx's μ, q-FedAvg's q and L.
 
     FedMGDA+ and MGDA-Prox have ε = 1, as in the published scripts.
     """
@@ -169,7 +169,7 @@ def rivals(*, step: float, decay: float, prox_step: float, mu: float, q: float, 
 
 
 def attacked(variant: Variant, kind: str, strength: float) -> Variant:
-    """The same with a malicious user."""
+    """Add a malicious user."""
     return Variant(variant.algorithm, variant.own, {"kind": kind, "strength": strength})
 
 
@@ -203,9 +203,9 @@ class Figure:
 
     seeds: int
     variants: Mapping[str, Sequence[Variant]]
-    """By case."""
+    """Variants by case."""
     folder: str
-    """Of its runs; two figures may share theirs."""
+    """Folder of its runs; two figures may share theirs."""
 
 
 def _improving(decay: float) -> list[Variant]:

@@ -7,16 +7,19 @@ does not hold where their mean is not above zero, and in between cannot be judge
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedpareto.moo.intervals import interval
 from fedpareto_papers.claims import Claim, Judge, Part, Statement, Verdict, judged
 from fedpareto_papers.praffl import published
-from fedpareto_papers.praffl.cells import Found
+
+if TYPE_CHECKING:
+    from fedpareto_papers.praffl.reproduction import Solved
 
 
-def verdicts(name: str, found: Sequence[Found]) -> list[Claim]:
+def verdicts(name: str, found: Sequence[Solved]) -> list[Claim]:
     """The claims that a table or figure is about."""
     return _Judge({(one.cell.data, one.cell.label): one for one in found}, name).verdicts()
 
@@ -74,6 +77,6 @@ class _Judge(Judge):
         yield more(data, _distances(many), _distances(few), words)
 
 
-def _distances(found: Found) -> list[float]:
+def _distances(found: Solved) -> list[float]:
     """The distance between each seed's closest solution and no error and no gap."""
     return [float(np.linalg.norm(history[-1][:, :2], axis=1).min()) for history in found.points]

@@ -22,7 +22,7 @@ from fedpareto.spec.spec import Spec
 from fedpareto.tensors.rows import Batch
 
 KEY = "pooled"
-"""Of the points in a row of metrics.jsonl."""
+"""Key of the points in a row of metrics.jsonl."""
 AT_ONCE = 50
 """Preferences that are evaluated together; more would only need more memory."""
 
@@ -46,7 +46,7 @@ class Pooled:
     between: int
     """k after the other rounds."""
     _federations: dict[int, Federation] = field(default_factory=dict, repr=False)
-    """By seed, partitioned once."""
+    """Federations by seed, partitioned once."""
 
     def __call__(self, experiment: Experiment, run: int) -> Mapping[str, Any]:
         count = self.preferences if experiment.round == experiment.spec.rounds else self.between
@@ -89,7 +89,7 @@ def line(count: int) -> Tensor:
 
 
 def _vote(problem: GroupedProblem, batch: Batch, model: Tensor) -> Decided:
-    """Of a client's model `[d]`, or of an ensemble, `[k, d]`."""
+    """Decide by a client's model `[d]`, or by an ensemble, `[k, d]`."""
     votes = [
         problem.logits(problem.layout.unflatten(one.unsqueeze(0)), batch).sigmoid()
         for one in model.reshape(-1, model.shape[-1])
@@ -100,7 +100,7 @@ def _vote(problem: GroupedProblem, batch: Batch, model: Tensor) -> Decided:
 def _conditioned(
     problem: GroupedProblem, batch: Batch, anatomy: Conditioned, body: Tensor, hypernetwork: Tensor, preferences: Tensor
 ) -> Decided:
-    """Of the models that a client makes for preferences `[k, m]`."""
+    """Decide by the models that a client makes for preferences `[k, m]`."""
     network = anatomy.hypernetwork.layout.unflatten(hypernetwork.unsqueeze(0))
     heads = anatomy.heads(network, tolerances(preferences, anatomy.margin).unsqueeze(0))
     return _decided(problem, batch, problem.logits_each(anatomy.body.unflatten(body.unsqueeze(0)), heads, batch)[0] > 0)

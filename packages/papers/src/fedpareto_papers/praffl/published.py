@@ -1,4 +1,4 @@
-"""What Ye et al. (PraFFL, 2024) published, and how they set up their experiments, as far as they say.
+"""Numbers and settings that Ye et al. (PraFFL, 2024) published, as far as they say.
 
 Table 1 is in published.toml. Where the paper does not say, the authors' published code was read; what that does not
 show either is our choice and marked as such.
@@ -22,8 +22,8 @@ LEARNER: Mapping[str, Any] = {"lr": 0.005, "optimiser": "adam", "weight_decay": 
 HIDDEN = (4, 4, 4)
 """From the code: a body of d → 4 → 4, and a head of 4 → 4 → 1 that the hypernetwork makes."""
 REFERENCE = (1.1, 1.1)
-"""Of the hypervolume of (error rate, ΔDP). Not in the paper; 18 of the 20 entries of table 1 that have one solution
-give their hypervolume with it."""
+"""Reference point of the hypervolume of (error rate, ΔDP). Not in the paper; 18 of the 20 entries of table 1 that have
+one solution give their hypervolume with it."""
 FAIRNESS: Mapping[str, Any] = {"relaxation": "tanh-masked", "regularisation": 0.0}
 """Our choice. The paper minimises ΔDP (eq. 3), which has no gradient. Of three surrogates for it this one did best over
 the four data sets; test rows were seen when it was chosen."""
@@ -67,14 +67,13 @@ class Entry:
     gap: float
     hypervolume: float
     minutes: float
-    """Of three runs together, on a GPU."""
+    """Minutes of three runs together, on a GPU."""
     fairest_error: float = math.nan
-    """Of PraFFL's model with the smallest gap; error and gap above are then of the one with the smallest error."""
+    """Error of PraFFL's model with the smallest gap; `error` and `gap` are of the one with the smallest error."""
     fairest_gap: float = math.nan
 
 
 def _table_1() -> dict[str, dict[str, Entry]]:
-    """By data set and algorithm."""
     printed = tables.read("fedpareto_papers.praffl")
     found = {
         data: {name: Entry(**row) for name, row in rows.items()}
@@ -87,4 +86,4 @@ def _table_1() -> dict[str, dict[str, Entry]]:
 
 
 TABLE_1: Mapping[str, Mapping[str, Entry]] = _table_1()
-"""By data set and algorithm."""
+"""Entries by data set and algorithm."""

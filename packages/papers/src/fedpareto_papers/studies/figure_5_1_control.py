@@ -8,15 +8,16 @@ twice the images, and with twice the steps as well. All ways are tested on equal
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedpareto.moo import preferences
-from fedpareto.record.run_record import Record
 from fedpareto_papers.catalogue import Options, known
-from fedpareto_papers.studies.study import Cell, Judged, Point, Study, Values, contrast, mean_of, size_of, spec_of
+from fedpareto_papers.studies.study import OWN, Judged, Point, Study, Values, cell, contrast, mean_of, own_utility
+from fedpareto_papers.study import Cell
 from fedpareto_papers.thesis import figure_5_1
 
 ALONE, IMAGES, STEPS, EQUAL, OPPOSED = (
@@ -50,7 +51,6 @@ PROBLEMS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 """The problem and how clients learn: as in figure 5.1, and the same question about small images."""
 USUAL, QUICK = {"seeds": 5, "rounds": figure_5_1.ROUNDS}, {"seeds": 2, "rounds": 2}
 CONFIGURATIONS, QUICK_CONFIGURATIONS = 5, 2
-OWN = "own"
 
 
 def prepare(name: str, options: Options) -> Study:
@@ -59,7 +59,7 @@ def prepare(name: str, options: Options) -> Study:
     options.must_name_parts()
     chosen = known("way of training", options.algorithms, WAYS) or WAYS
     ways = [way for way in WAYS if way in chosen]
-    size = size_of(options, USUAL, QUICK)
+    options = options.sized(USUAL, QUICK)
     firsts = [
         row[0] for row in preferences.sweep(QUICK_CONFIGURATIONS if options.quick else CONFIGURATIONS, 2).tolist()
     ]
@@ -67,46 +67,40 @@ def prepare(name: str, options: Options) -> Study:
         ("digit-pairs",) if options.quick else tuple(PROBLEMS)
     )
     cells = [
-        Cell(label, draft)
-        for problem in problems
-        for first in firsts
-        for way in ways
-        for label, draft in _drafts(problem, way, first, size)
+        one for problem in problems for first in firsts for way in ways for one in _cells(problem, way, first, options)
     ]
     return Study(
         name,
-        "{rounds} rounds, {seeds} seeds, ".format(**size) + f"{len(firsts)} pairs of preferences",
+        options,
+        f"{options.rounds} rounds, {options.seeds} seeds, {len(firsts)} pairs of preferences",
         cells,
-        read,
         partial(judge, problems, firsts, ways),
         "weight of the left digit for one client (1 less it for the other)",
         "own-preference value (accuracy)",
-        options,
     )
 
 
-def _drafts(problem: str, way: str, first: float, size: Mapping[str, int]) -> list[tuple[str, Any]]:
+def _cells(problem: str, way: str, first: float, options: Options) -> list[Cell]:
     """The runs of a way: one, or with equal preferences one for each of the two."""
     pair = [[first, 1 - first], [1 - first, first]]
     images, learner = PROBLEMS[problem]
-    draft = spec_of(
-        {**size, "clients": figure_5_1.CLIENTS},
-        algorithm="fedavg" if way in (EQUAL, OPPOSED) else "local",
-        problem={**images, "samples": images["samples"] * (2 if way in (IMAGES, STEPS) else 1)},
-        learner={**learner, "steps": learner["steps"] * (2 if way == STEPS else 1)},
-        evaluate_every=size["rounds"],
-    )
-    wanted = [pair] if way != EQUAL else [[row, row] for row in pair]
-    return [(_name(problem, way, first, part), {**draft, "preferences": rows}) for part, rows in enumerate(wanted)]
+    return [
+        cell(
+            _name(problem, way, first, part),
+            replace(options, clients=figure_5_1.CLIENTS),
+            own_utility,
+            algorithm="fedavg" if way in (EQUAL, OPPOSED) else "local",
+            problem={**images, "samples": images["samples"] * (2 if way in (IMAGES, STEPS) else 1)},
+            learner={**learner, "steps": learner["steps"] * (2 if way == STEPS else 1)},
+            evaluate_every=options.rounds,
+            preferences=rows,
+        )
+        for part, rows in enumerate([pair] if way != EQUAL else [[row, row] for row in pair])
+    ]
 
 
 def _name(problem: str, way: str, first: float, part: int = 0) -> str:
     return f"{problem}/weight-{first:.2f}/{way.replace(',', '').replace(' ', '-')}" + ("-other" if part else "")
-
-
-def read(record: Record) -> Values:
-    """What the two clients have under their own preferences, the mean of both."""
-    return {OWN: record.indicator("own_utility").tolist()}
 
 
 def judge(problems: Sequence[str], firsts: Sequence[float], ways: Sequence[str], found: Mapping[str, Values]) -> Judged:

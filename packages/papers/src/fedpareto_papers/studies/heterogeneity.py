@@ -1,4 +1,4 @@
-"""What preferences that differ cost, and whether data that differ as well cost more (thesis, section 2.3, vi and vii).
+"""The cost of unequal preferences, and whether unequal data as well cost more (thesis, section 2.3, vi and vii).
 
 Clients draw preferences from a Dirichlet distribution: α = 0.05 gives each an objective of its own, α = 50 all nearly
 the same. What a client has of its model under its own preference depends on α whatever is done, so everything is
@@ -15,10 +15,8 @@ import numpy as np
 
 from fedpareto.config.errors import UserError
 from fedpareto.moo.indicators import own_utilities
-from fedpareto.record.run_record import Record
 from fedpareto_papers.catalogue import Options, known
 from fedpareto_papers.studies.study import (
-    Cell,
     Contrast,
     Judged,
     Point,
@@ -26,47 +24,47 @@ from fedpareto_papers.studies.study import (
     Values,
     best,
     by_place,
+    cell,
     contrast,
     less,
     problems_of,
     said,
-    size_of,
     sorted_out,
-    spec_of,
 )
+from fedpareto_papers.study import Run
 
 ALPHAS = (0.05, 0.5, 5.0, 50.0)
-"""Of the preferences."""
+"""Concentrations of the preferences."""
 ALIKE, APART = "alike", "apart"
 PROBLEMS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "convex": {ALIKE: {"heterogeneity": 0.0}, APART: {"heterogeneity": 0.5}},
     "synthetic": {ALIKE: {"partition": "iid"}, APART: {"partition": "dirichlet", "alpha": 1.0}},
     "adult": {ALIKE: {"partition": "stratified"}, APART: {"partition": "dirichlet-group", "alpha": 0.3}},
 }
-"""By problem, with rows that are alike on all clients, or apart: shifted optima, or other shares of the groups."""
+"""Parameters by problem, with rows that are alike on all clients, or apart: shifted optima, or other shares of the
+groups."""
 ALONE = "local"
 ALGORITHMS = (ALONE, "fedavg", "fedprox", "fsmgda", "fedcmoo", "cfl", "fedpref", "praffl")
 OWN: Mapping[str, Mapping[str, object]] = {"praffl": {"body_epochs": 10, "head_epochs": 20, "sampled": 64}}
-"""As in the paper."""
+"""Parameters of the papers."""
 USUAL, QUICK = {"seeds": 10, "rounds": 30, "clients": 10}, {"seeds": 2, "rounds": 3, "clients": 4}
 QUICK_ALGORITHMS = (ALONE, "fedavg", "fedpref")
 LAST, OVER_ROUNDS = "last", "over rounds"
 
 
-def read(record: Record) -> Values:
-    """The mean over clients of what they have under their own preferences: in the end, and on average over rounds,
+def read(run: Run) -> Values:
+    """Read the mean over clients of the values under their own preferences: in the end, and on average over rounds,
     which is more the sooner it is reached.
     """
-    rounds = [_over_rounds(record, seed) for seed in record.started]
+    record = run.record
+    rounds = []
+    for seed in record.started:
+        preferences = record.preferences(seed)
+        if preferences is None:
+            raise UserError(f"{record.folder}: clients keep their preferences private, so there is nothing to compare")
+        values = record.values(seed).values()
+        rounds.append([float(np.mean(own_utilities(points, preferences, record.maximise))) for points in values])
     return {LAST: record.indicator("own_utility").tolist(), OVER_ROUNDS: [float(np.mean(one)) for one in rounds]}
-
-
-def _over_rounds(record: Record, seed: int) -> list[float]:
-    preferences = record.preferences(seed)
-    if preferences is None:
-        raise UserError(f"{record.folder}: clients keep their preferences private, so there is nothing to compare")
-    values = record.values(seed).values()
-    return [float(np.mean(own_utilities(points, preferences, record.maximise))) for points in values]
 
 
 def prepare(name: str, options: Options) -> Study:
@@ -79,16 +77,15 @@ def prepare(name: str, options: Options) -> Study:
     if ways in ([], [ALONE]):
         raise UserError(f"{name} compares algorithms with training alone; choose one, such as --algorithm fedpref")
     ways = [ALONE, *(way for way in ways if way != ALONE)]
-    size = size_of(options, USUAL, QUICK)
+    options = options.sized(USUAL, QUICK)
     cells = [
-        Cell(
+        cell(
             _name(problem, data, alpha, way),
-            spec_of(
-                size,
-                algorithm={"name": way, **OWN.get(way, {})},
-                problem={"name": problem, **own},
-                preferences=f"dirichlet:{alpha:g}",
-            ),
+            options,
+            read,
+            algorithm={"name": way, **OWN.get(way, {})},
+            problem={"name": problem, **own},
+            preferences=f"dirichlet:{alpha:g}",
         )
         for problem in problems
         for data, own in PROBLEMS[problem].items()
@@ -97,13 +94,12 @@ def prepare(name: str, options: Options) -> Study:
     ]
     return Study(
         name,
-        said(size),
+        options,
+        said(options),
         cells,
-        read,
         partial(judge, problems, sorted(alphas), ways[1:]),
         "α of the preferences",
         "own-preference value, less that of training alone",
-        options,
         {math.log10(alpha): f"{alpha:g}" for alpha in alphas},
     )
 
@@ -124,7 +120,7 @@ def _name(problem: str, data: str, alpha: float, way: str) -> str:
 
 
 def judge(problems: Sequence[str], alphas: Sequence[float], ways: Sequence[str], found: Mapping[str, Values]) -> Judged:
-    """How the gain over training alone changes with α, with the rows, and with both."""
+    """Compare how the gain over training alone changes with α, with the rows, and with both."""
 
     def gain(problem: str, data: str, alpha: float, way: str, measure: str = LAST) -> list[float]:
         own, alone = (found[_name(problem, data, alpha, one)][measure] for one in (way, ALONE))
@@ -175,7 +171,7 @@ def _sentences(problem: str, effects: Mapping[str, Mapping[str, Contrast]]) -> s
 
 
 def _winners(points: Sequence[Point]) -> str:
-    """How often each algorithm is ahead of all others beyond doubt."""
+    """Count how often each algorithm is ahead of all others beyond doubt."""
     winners = [best(of) for of in by_place(points).values() if len(of) > 1]
     counts = {way: winners.count(way) for way in dict.fromkeys(winners) if way is not None}
     told = ", ".join(f"{way} in {count}" for way, count in counts.items()) or "nobody in any"

@@ -1,4 +1,4 @@
-"""Whether λ of FedMGDA+, α of FedFew and FedPref's similarity recognise low-quality clients (thesis, section 2.3, ii).
+"""Recognition of low-quality clients by λ of FedMGDA+, α of FedFew and FedPref's similarity (thesis, section 2.3, ii).
 
 A fifth of the clients has false labels, or sends noise instead of training. A score's AUC is the probability that it is
 smaller for one of them than for another client; beside the three stand scores that a server can compute of any
@@ -19,19 +19,18 @@ from fedpareto.report.machines import contributions
 from fedpareto.trust.attacks import Attack
 from fedpareto_papers.catalogue import Options
 from fedpareto_papers.studies.study import (
-    Cell,
     Contrast,
     Judged,
     Point,
     Study,
     Values,
+    cell,
     contrast,
     problems_of,
     said,
-    size_of,
     sorted_out,
-    spec_of,
 )
+from fedpareto_papers.study import Cell, Run
 
 PROBLEMS: Mapping[str, Mapping[str, Any]] = {
     "synthetic": {"name": "synthetic", "rows": 8000},
@@ -40,9 +39,9 @@ PROBLEMS: Mapping[str, Mapping[str, Any]] = {
 NOISES, QUICK_NOISES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5), (0.0, 0.5)
 """Shares of false labels."""
 RIDES, QUICK_RIDES = (0.0, 0.1, 1.0), (0.1,)
-"""How long a free rider's noise is, as a share of the update that it does not compute."""
+"""Lengths of a free rider's noise, as shares of the update that it does not compute."""
 SHARE = 0.2
-"""Of the clients that are dishonest."""
+"""Share of the clients that are dishonest."""
 SEEN: Mapping[str, tuple[str, str]] = {
     "share": ("fedavg", "none"),
     "cosine": ("fedavg", "none"),
@@ -51,7 +50,7 @@ SEEN: Mapping[str, tuple[str, str]] = {
     "α of FedFew": ("fedfew", "none"),
     "FedPref's similarity": ("fedpref", "none"),
 }
-"""By score, the algorithm and the defence of the run in which it is seen."""
+"""The algorithm and the defence of the run in which a score is seen."""
 ASKED = tuple(SEEN)[3:]
 """The scores that the thesis asks about."""
 USUAL, QUICK = {"seeds": 10, "rounds": 10, "clients": 20}, {"seeds": 2, "rounds": 2, "clients": 10}
@@ -64,24 +63,23 @@ def prepare(name: str, options: Options) -> Study:
     options.refuse(name, "algorithms", "preferences")
     options.must_name_parts()
     problems = problems_of(options, PROBLEMS, 2)
-    size = size_of(options, USUAL, QUICK)
+    options = options.sized(USUAL, QUICK)
     noises, rides = (QUICK_NOISES, QUICK_RIDES) if options.quick else (NOISES, RIDES)
     kinds = [(LABELS, noise) for noise in noises] + [(RIDERS, length) for length in rides]
     cells = [
-        Cell(_name(problem, kind, strength, run), _draft(problem, kind, strength, run, size))
+        _cell(problem, kind, strength, run, options)
         for problem in problems
         for kind, strength in kinds
         for run in dict.fromkeys(SEEN.values())
     ]
     return Study(
         name,
-        said(size),
+        options,
+        said(options),
         cells,
-        read,
         partial(judge, problems, kinds),
         "share of false labels, or length of a free rider's noise",
         "AUC: how surely a low score means dishonest",
-        options,
     )
 
 
@@ -89,15 +87,17 @@ def _name(problem: str, kind: str, strength: float, run: tuple[str, str]) -> str
     return f"{problem}/{kind.replace(' ', '-')}-{strength:g}/{'-'.join(run)}"
 
 
-def _draft(problem: str, kind: str, strength: float, run: tuple[str, str], size: Mapping[str, int]) -> dict[str, Any]:
+def _cell(problem: str, kind: str, strength: float, run: tuple[str, str], options: Options) -> Cell:
     algorithm, defence = run
     attack: Any = {"kind": "free-rider" if kind == RIDERS else "low-quality", "share": SHARE, "strength": strength}
-    return spec_of(
-        size,
+    return cell(
+        _name(problem, kind, strength, run),
+        options,
+        read,
         algorithm=algorithm,
         problem=PROBLEMS[problem],
         preferences="1,0",
-        evaluate_every=size["rounds"],
+        evaluate_every=options.rounds,
         learner={"steps": STEPS, "batch_size": 64},
         measure_contribution=algorithm == "fedavg",
         defence=defence,
@@ -105,8 +105,9 @@ def _draft(problem: str, kind: str, strength: float, run: tuple[str, str], size:
     )
 
 
-def read(record: Record) -> Values:
-    """Of each score that this run has, the AUC of each seed."""
+def read(run: Run) -> Values:
+    """Read the AUC of each score that the run has, a number for each seed."""
+    record = run.record
     dishonest = [_dishonest(record.clients, seed) for seed in record.started]
     scores = [_scores(record, seed) for seed in record.started]
     return {
@@ -117,7 +118,7 @@ def read(record: Record) -> Values:
 
 
 def _dishonest(clients: int, seed: int) -> np.ndarray:
-    """`[n]`: who is, or without an attack would be."""
+    """`[n]`: whether a client is dishonest, or without an attack would be."""
     everyone = np.arange(clients)
     attackers = Attack(kind="low-quality", share=SHARE).attackers(everyone, seed)
     return np.isin(everyone, list(attackers))
@@ -130,7 +131,7 @@ def auc(score: np.ndarray, is_dishonest: np.ndarray) -> float:
 
 
 def _scores(record: Record, seed: int) -> dict[str, np.ndarray]:
-    """By name, `[n]`: means over the rounds."""
+    """Means over the rounds, `[n]` by name."""
     lines = record.of_seed(seed)
     if record.algorithm == "fedpref":
         mean = np.mean(list(record.similarity(seed).values())[:-1], axis=0)

@@ -6,22 +6,20 @@ instead of 100,000, in rounds of 2,000. Those with "-full" in their name have th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from fedpareto.campaigns.parallel import Jobs
-from fedpareto.config.files import write_atomically
 from fedpareto.moo.indicators import hypervolume
-from fedpareto_papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
+from fedpareto_papers.catalogue import Options, Outcome, known
+from fedpareto_papers.figures import save_series
+from fedpareto_papers.study import Cell, Found, Study, save_json, table
+from fedpareto_papers.thesis.mofld import runs
 from fedpareto_papers.thesis.mofld.published import ENVIRONMENTS, TABLES
-from fedpareto_papers.thesis.mofld.runs import Found, Plan, Search, find_all, lines, points_found, spread
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from fedpareto_papers.thesis.mofld.runs import Fronts, Search, points_found, spread
 
 CLIENTS, SEEDS = 3, (0, 1, 2)
 STEPS, TRAINING_ROUNDS, FULL_ROUNDS = 2_000, 10, 50
@@ -65,37 +63,28 @@ VARIANTS: Mapping[str, Variant] = {
 }
 
 
-def prepare(name: str, options: Options) -> Study:
+def prepare(name: str, options: Options) -> Searches:
     """The comparison, with what the user chose."""
     options.refuse(name, "rounds", "problems", "preferences")
     chosen = known("search for weights", options.algorithms, VARIANTS)
-    return Study(
-        name,
-        Plan.make(options),
-        [one for one in VARIANTS if one in (chosen or VARIANTS)],
-        options.clients or CLIENTS,
-        options.jobs,
-        SEEDS if options.seeds is None else tuple(range(options.seeds)),
-    )
+    seeds = SEEDS if options.seeds is None else tuple(range(options.seeds))
+    options = runs.sized(options).sized({"clients": CLIENTS}, {})
+    return Searches(name, options, [one for one in VARIANTS if one in (chosen or VARIANTS)], seeds)
 
 
 @dataclass(frozen=True)
-class Study:
+class Searches(Study[Fronts]):
     """The comparison, ready to run."""
 
-    name: str
-    plan: Plan
     variants: list[str]
-    clients: int
-    jobs: Jobs
     seeds: tuple[int, ...]
 
-    @property
-    def headline(self) -> str:
-        """What it is and how large."""
-        quick = "QUICK VERSION of " if self.plan.quick else ""
-        size = f"{len(self.variants)} of {len(VARIANTS)} searches, {self.clients} clients{self.plan.size}"
-        return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {size}"
+    def size(self) -> list[str]:
+        searches = f"{len(self.variants)} of {len(VARIANTS)} searches"
+        return [searches, f"{self.options.clients} clients", *runs.words(self.options)]
+
+    def cells(self) -> list[Cell]:
+        return [runs.cell_of(self.options, self.search(name)) for name in self.variants]
 
     def search(self, name: str) -> Search:
         """One of the variants."""
@@ -103,7 +92,7 @@ class Study:
         return Search(
             name=f"{self.name}/{name}",
             problem=ENVIRONMENTS["dst"].problem,
-            clients=self.clients,
+            clients=self.options.clients or CLIENTS,
             steps=STEPS,
             training_rounds=variant.training_rounds,
             iterations=variant.iterations,
@@ -113,20 +102,47 @@ class Study:
             learner={"exploration_steps": STEPS * variant.training_rounds // EXPLORATION_SHARE},
         )
 
-    def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The runs, a table of them and a figure of hypervolumes over trainings."""
-        searches = [self.search(name) for name in self.variants]
-        found = dict(zip(self.variants, find_all(self.plan, searches, folder, say, stop, self.jobs), strict=True))
-        rows = [row_of(name, one) for name, one in found.items()]
+    def outcome(self, found: Sequence[Found[Fronts]], folder: Path) -> Outcome:
+        """Make a table of the runs and a figure of hypervolumes over trainings."""
+        fronts = {name: one.result for name, one in zip(self.variants, found, strict=True)}
+        rows = [row_of(name, one) for name, one in fronts.items()]
         record = {
             "name": self.name,
-            "plan": asdict(self.plan) | {"settings": list(self.plan.settings), "clients": self.clients},
-            "seconds": {one.search.name: one.seconds for one in found.values()},
+            "plan": runs.plan(self.options) | {"clients": self.options.clients},
+            "seconds": {one.name: one.seconds for one in found},
             "rows": [asdict(row) for row in rows],
         }
-        files = [folder / f"{self.name}.json", *draw(self.name, found, folder)]
-        write_atomically(files[0], json_text(record))
-        return Outcome(record, [table(self, rows), *remarks(self, rows)], files)
+        panels = {"DST": list(runs.lines(fronts, REFERENCE))}
+        files = save_json(folder, self.name, record)
+        files += save_series(folder, self.name, panels, "federated trainings", "hypervolume")
+        return Outcome(record, [self.table(rows), *self.remarks(rows)], files)
+
+    def table(self, rows: Sequence[Row]) -> Any:
+        """Means over the seeds."""
+        headings = ("hypervolume", "points found", "trainings", "million steps", "whole front after")
+        lines = [
+            (
+                row.search,
+                spread(row.hypervolume),
+                f"{np.mean(row.points):.1f} of {row.known}",
+                f"{np.mean(row.trainings):.0f}",
+                f"{np.mean(row.steps) / 1e6:.3g}",
+                complete(row.complete_after),
+            )
+            for row in rows
+        ]
+        return table(self.headline, ["search"], headings, lines)
+
+    def remarks(self, rows: Sequence[Row]) -> Iterator[str]:
+        """Explain how to read the table."""
+        yield (
+            f"Hypervolume from {REFERENCE}: the whole front has {rows[0].ceiling:.1f}, the thesis's best configuration "
+            f"{BEST_PUBLISHED}, with 100,000 steps of a client in a training where we have {STEPS * TRAINING_ROUNDS:,} "
+            "(-full: as many). ± is the deviation over seeds (population); steps are those of all clients."
+        )
+        yield "Trainings until the whole front was known are counted by whole iterations."
+        if self.options.quick:
+            yield "This was --quick: too little to find a front."
 
 
 @dataclass(frozen=True)
@@ -141,14 +157,14 @@ class Row:
     """Points that there are."""
     trainings: list[int]
     steps: list[int]
-    """Of all clients together."""
+    """Steps of all clients together."""
     complete_after: list[int | None]
     """Trainings, counted by whole iterations, after which the whole front was known; None if it never was."""
     ceiling: float
     """Hypervolume of the known front."""
 
 
-def row_of(name: str, found: Found) -> Row:
+def row_of(name: str, found: Fronts) -> Row:
     """A row of the table."""
     known_front = found.known_front
     assert known_front is not None, "deep-sea treasure's front is known"
@@ -165,56 +181,10 @@ def row_of(name: str, found: Found) -> Row:
     )
 
 
-# -- what is shown -------------------------------------------------------------------------------------------------
-
-
-def table(study: Study, rows: Sequence[Row]) -> Table:
-    """Means over the seeds."""
-    from rich.table import Table
-
-    shown = Table("search", title=study.headline)
-    for column in ("hypervolume", "points found", "trainings", "million steps", "whole front after"):
-        shown.add_column(column, justify="right")
-    for row in rows:
-        shown.add_row(
-            row.search,
-            spread(row.hypervolume),
-            f"{np.mean(row.points):.1f} of {row.known}",
-            f"{np.mean(row.trainings):.0f}",
-            f"{np.mean(row.steps) / 1e6:.3g}",
-            complete(row.complete_after),
-        )
-    return shown
-
-
 def complete(after: Sequence[int | None]) -> str:
-    """After how many trainings the whole front was known, and in how many seeds if not in all."""
+    """Say after how many trainings the whole front was known, and in how many seeds if not in all."""
     ends = [trainings for trainings in after if trainings is not None]
     if not ends:
         return "never"
     seeds = "" if len(ends) == len(after) else f" ({len(ends)} of {len(after)} seeds)"
     return f"{np.mean(ends):.0f}{seeds}"
-
-
-def remarks(study: Study, rows: Sequence[Row]) -> Iterator[str]:
-    """How to read the table."""
-    yield (
-        f"Hypervolume from {REFERENCE}: the whole front has {rows[0].ceiling:.1f}, the thesis's best configuration "
-        f"{BEST_PUBLISHED}, with 100,000 steps of a client in a training where we have {STEPS * TRAINING_ROUNDS:,} "
-        "(-full: as many). ± is the deviation over seeds (population); steps are those of all clients."
-    )
-    yield "Trainings until the whole front was known are counted by whole iterations."
-    if study.plan.quick:
-        yield "This was --quick: too little to find a front."
-
-
-def draw(name: str, found: Mapping[str, Found], folder: Path) -> list[Path]:
-    """Hypervolumes over trainings, mean and deviation over seeds, as .png and .pdf."""
-    from fedpareto_papers.figures.series_panels import Series, render, series_panels
-
-    drawn = [Series(title, points, "line", width) for title, points, width in lines(list(found.items()), REFERENCE)]
-    figure = series_panels({"DST": drawn}, "federated trainings", "hypervolume")
-    files = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
-    for path in files:
-        write_atomically(path, render(figure, path.suffix[1:]))
-    return files

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fedpareto.record.run_record import Record
 from fedpareto_papers.catalogue import Options, known
-from fedpareto_papers.studies.study import Cell, Judged, Point, Study, Values, contrast, said, size_of, spec_of
+from fedpareto_papers.studies.study import Judged, Point, Study, Values, cell, contrast, said
+from fedpareto_papers.study import Run
 
 SEPARATE, TOGETHER, SPLIT = "separate (fedavg)", "together (fedpref)", "together, split in every round"
 WAYS: Mapping[str, Mapping[str, Any]] = {
@@ -37,22 +37,21 @@ def prepare(name: str, options: Options) -> Study:
         ("synthetic",) if options.quick else ("adult",)
     )
     ways = [way for way in WAYS if way in (known("way of training", options.algorithms, WAYS) or WAYS)]
-    size = size_of(options, USUAL, QUICK)
+    options = options.sized(USUAL, QUICK)
     counts = QUICK_SAMPLES if options.quick else SAMPLES
     cells = [
-        Cell(
+        cell(
             _name(problem, count, way),
-            spec_of(
-                size,
-                algorithm={
-                    "name": "mofld",
-                    "generator": "lattice",
-                    "samples": count,
-                    "training_rounds": size["rounds"],
-                    **WAYS[way],
-                },
-                problem={"name": problem, **PROBLEMS[problem]},
-            ),
+            options,
+            read,
+            algorithm={
+                "name": "mofld",
+                "generator": "lattice",
+                "samples": count,
+                "training_rounds": options.rounds,
+                **WAYS[way],
+            },
+            problem={"name": problem, **PROBLEMS[problem]},
         )
         for problem in problems
         for count in counts
@@ -60,13 +59,12 @@ def prepare(name: str, options: Options) -> Study:
     ]
     return Study(
         name,
-        said(size),
+        options,
+        said(options),
         cells,
-        read,
         partial(judge, problems, counts, ways),
         "candidates in one federation",
         "hypervolume of the front",
-        options,
     )
 
 
@@ -75,9 +73,9 @@ def _name(problem: str, count: int, way: str) -> str:
     return f"{problem}/candidates-{count}/{plain}"
 
 
-def read(record: Record) -> Values:
-    """Of the front that the search ends with, on the rows for the comparison."""
-    return {VOLUME: record.indicator("hypervolume").tolist()}
+def read(run: Run) -> Values:
+    """Read the hypervolume of the front that the search ends with, on the rows for the comparison."""
+    return {VOLUME: run.record.indicator("hypervolume").tolist()}
 
 
 def judge(problems: Sequence[str], counts: Sequence[int], ways: Sequence[str], found: Mapping[str, Values]) -> Judged:

@@ -1,4 +1,4 @@
-"""What privacy of preferences costs FedPref (thesis, section 2.3, viii).
+"""The cost of private preferences for FedPref (thesis, section 2.3, viii).
 
 FedPref guesses from updates who wants the same; fedpref-public is told. Both are run on the same rows under the same
 preferences, with and without clustering, beside training alone.
@@ -10,21 +10,20 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fedpareto.record.run_record import Record
 from fedpareto_papers.catalogue import Options
 from fedpareto_papers.studies.heterogeneity import ALIKE, PROBLEMS
 from fedpareto_papers.studies.study import (
-    Cell,
+    OWN,
     Judged,
     Point,
     Study,
     Values,
+    cell,
     contrast,
+    own_utility,
     problems_of,
     said,
-    size_of,
     sorted_out,
-    spec_of,
 )
 
 KINDS: Mapping[str, str] = {"opposed groups": "groups", "drawn": "dirichlet:0.5"}
@@ -39,7 +38,6 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
 }
 PAIRS = {"FedPref": ("public", "private"), "FedPref in one cluster": ("public, one cluster", "private, one cluster")}
 USUAL, QUICK = {"seeds": 10, "rounds": 30, "clients": 10}, {"seeds": 2, "rounds": 3, "clients": 4}
-LAST = "last"
 
 
 def prepare(name: str, options: Options) -> Study:
@@ -47,16 +45,15 @@ def prepare(name: str, options: Options) -> Study:
     options.refuse(name, "algorithms", "preferences")
     options.must_name_parts()
     problems = problems_of(options, PROBLEMS, 3)
-    size = size_of(options, USUAL, QUICK)
+    options = options.sized(USUAL, QUICK)
     cells = [
-        Cell(
+        cell(
             _name(problem, kind, way),
-            spec_of(
-                size,
-                algorithm=algorithm,
-                problem={"name": problem, **PROBLEMS[problem][ALIKE]},
-                preferences=_groups(size["clients"]) if text == "groups" else text,
-            ),
+            options,
+            own_utility,
+            algorithm=algorithm,
+            problem={"name": problem, **PROBLEMS[problem][ALIKE]},
+            preferences=_groups(options.clients or 0) if text == "groups" else text,
         )
         for problem in problems
         for kind, text in KINDS.items()
@@ -64,19 +61,18 @@ def prepare(name: str, options: Options) -> Study:
     ]
     return Study(
         name,
-        said(size),
+        options,
+        said(options),
         cells,
-        read,
         partial(judge, problems),
         "preferences",
         "own-preference value",
-        options,
         dict(enumerate(KINDS, start=1)),
     )
 
 
 def _groups(clients: int) -> str:
-    """Of two halves each wants one objective."""
+    """Two halves that want one objective each."""
     return f"groups:{clients // 2},{clients - clients // 2}@1,0;0,1"
 
 
@@ -84,16 +80,11 @@ def _name(problem: str, kind: str, way: str) -> str:
     return f"{problem}/{kind}/{way}".replace(",", "").replace(" ", "-")
 
 
-def read(record: Record) -> Values:
-    """What clients have under their own preferences in the end."""
-    return {LAST: record.indicator("own_utility").tolist()}
-
-
 def judge(problems: Sequence[str], found: Mapping[str, Values]) -> Judged:
     """Public less private, everywhere."""
 
     def of(problem: str, kind: str, way: str) -> Sequence[float]:
-        return found[_name(problem, kind, way)][LAST]
+        return found[_name(problem, kind, way)][OWN]
 
     points = [
         Point(problem, place, way, of(problem, kind, way))

@@ -20,7 +20,7 @@ from fedpareto.moo.set_scalarise import smooth_tchebycheff_set
 from fedpareto.tensors import rng
 
 STEPS, STEP_SIZE, WARM_UP = 10_000, 0.01, 100
-"""As in the published code."""
+"""Numbers of the published code."""
 DIMENSIONS, HIDDEN = 10, 5
 SMOOTH_MU = 0.01
 """μ of STCH, which has one preference for each solution."""
@@ -40,7 +40,7 @@ class Family:
     noise: float
     """σ of the targets of a mixed regression."""
     adaptive: bool
-    """Whether steps are Adam's."""
+    """Steps are Adam's."""
     mu: Callable[[int], float]
     """μ of STCH-Set in a step."""
 
@@ -103,7 +103,7 @@ def _quadratic(stream: np.random.Generator, m: int, K: int, noise: float) -> Dra
 
 
 def _linear(stream: np.random.Generator, m: int, K: int, noise: float) -> Drawn:
-    """The same losses with b = a·c + noise, c one of K hidden vectors in [−2, 2]^d."""
+    """Draw the same losses with b = a·c + noise, c one of K hidden vectors in [−2, 2]^d."""
     hidden = stream.uniform(-2, 2, (K, DIMENSIONS))[np.arange(m) % K]
     a = stream.uniform(-1, 1, (m, DIMENSIONS))
     b = (a * hidden).sum(axis=1) + noise * stream.standard_normal(m)
@@ -111,7 +111,7 @@ def _linear(stream: np.random.Generator, m: int, K: int, noise: float) -> Drawn:
 
 
 def _nonlinear(stream: np.random.Generator, m: int, K: int, noise: float) -> Drawn:
-    """The same with one of K hidden networks instead of a hidden vector."""
+    """Draw the same with one of K hidden networks instead of a hidden vector."""
     size = HIDDEN * (DIMENSIONS + 2) + 1
     hidden, a = stream.standard_normal((K, size)), stream.standard_normal((m, DIMENSIONS))
     outputs = _network(torch.as_tensor(hidden[None]), torch.as_tensor(a[None]))[0].numpy()
@@ -137,7 +137,7 @@ def _network(x: Tensor, inputs: Tensor) -> Tensor:
 
 
 def value(method: str, losses: Tensor, preferences: Tensor, mu: float) -> Tensor:
-    """What a method minimises, summed over seeds, which are independent."""
+    """The value that a method minimises, summed over seeds, which are independent."""
     each = losses.transpose(1, 2)
     if method == "stch-set":
         equal = losses.new_ones(losses.shape[1])
@@ -168,7 +168,7 @@ class ScheduleFree:
 
     @property
     def y(self) -> Tensor:
-        """Where the next gradient is taken."""
+        """The place of the next gradient."""
         return torch.lerp(self.z, self.x, self.pull)
 
     def step(self, gradient: Tensor) -> None:

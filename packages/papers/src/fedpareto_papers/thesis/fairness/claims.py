@@ -12,7 +12,7 @@ from fedpareto_papers.thesis.fairness import published
 from fedpareto_papers.thesis.fairness.published import TITLES
 
 if TYPE_CHECKING:
-    from fedpareto_papers.thesis.fairness.tables import Cell
+    from fedpareto_papers.thesis.fairness.reproduction import Pooled
 
 FEDERATED = tuple(name for name in published.ALGORITHMS if name != "local")
 FAR = 0.05
@@ -21,7 +21,7 @@ LARGEST = 5
 """Number of single cells that are named."""
 
 
-def verdicts(cells_by_table: Mapping[str, Sequence[Cell]]) -> list[Claim]:
+def verdicts(cells_by_table: Mapping[str, Sequence[Pooled]]) -> list[Claim]:
     """Every claim, checked on our cells of the tables (such as thesis-5.2) that there are."""
     return _Judge(cells_by_table).verdicts()
 
@@ -34,7 +34,7 @@ def holds_as_published() -> list[Claim]:
 class _Judge(Judge):
     package = "fedpareto_papers.thesis.fairness"
 
-    def __init__(self, cells_by_table: Mapping[str, Sequence[Cell]]) -> None:
+    def __init__(self, cells_by_table: Mapping[str, Sequence[Pooled]]) -> None:
         """Hypervolumes by table, problem and algorithm, without the cells that have none."""
         every = {(table, one.problem, one.algorithm): one for table, cells in cells_by_table.items() for one in cells}
         super().__init__({key: one.ours for key, one in every.items() if one.ours is not None})
@@ -154,7 +154,7 @@ class Differences:
 
     rows: list[Difference]
     columns: list[Difference]
-    largest: list[Cell]
+    largest: list[Pooled]
     """Cells farthest from what was published, the farthest first."""
 
     def sentences(self) -> list[str]:
@@ -171,7 +171,7 @@ class Differences:
         return found
 
 
-def differences(cells: Sequence[Cell]) -> Differences:
+def differences(cells: Sequence[Pooled]) -> Differences:
     """Mean differences of each row and column, in their order in `cells`, and the largest single ones."""
     known = [cell for cell in cells if cell.difference is not None]
     return Differences(
@@ -181,7 +181,7 @@ def differences(cells: Sequence[Cell]) -> Differences:
     )
 
 
-def _means(cells: Sequence[Cell], name_of: Callable[[Cell], str]) -> list[Difference]:
+def _means(cells: Sequence[Pooled], name_of: Callable[[Pooled], str]) -> list[Difference]:
     found = []
     for name in dict.fromkeys(name_of(cell) for cell in cells):
         group = [cell.difference for cell in cells if name_of(cell) == name]
@@ -190,7 +190,7 @@ def _means(cells: Sequence[Cell], name_of: Callable[[Cell], str]) -> list[Differ
     return found
 
 
-def _distance(cell: Cell) -> float:
+def _distance(cell: Pooled) -> float:
     return abs(cell.difference or 0.0)
 
 

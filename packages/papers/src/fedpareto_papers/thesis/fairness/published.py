@@ -1,4 +1,4 @@
-"""What chapter 5 of L. M. Hartmann's thesis prints: hypervolumes, ranges of fronts, hyper-parameters.
+"""Numbers of chapter 5 of L. M. Hartmann's thesis: hypervolumes, ranges of fronts, hyper-parameters.
 
 The numbers are in published.toml. Problems are the thesis's ten: three data sets, five sensitive attributes, two
 fairness gaps. Algorithms bear the names they have here; `local` is the thesis's "no comm.", `fedcmoo-pref` its
@@ -72,7 +72,7 @@ class PublishedTable:
 
     about: str
     heterogeneous: bool
-    """Whether every client has its own random preference, or all share one."""
+    """Every client has its own random preference, or else all share one."""
     clients: int
     cells: Mapping[str, Mapping[str, float]]
     """Hypervolume by problem (such as adult-gender-deo) and algorithm."""
@@ -103,7 +103,7 @@ class Range:
 
     @property
     def is_point(self) -> bool:
-        """Whether the front is a single point, or cannot be told from one in print."""
+        """The front is a single point, or cannot be told from one in print."""
         return self.accuracy[0] == self.accuracy[1] and self.fairness[0] == self.fairness[1]
 
 
@@ -115,7 +115,7 @@ RANGES: Mapping[str, Mapping[str, Mapping[str, Range]]] = {
     name: {f"{data}-{gap}": row for gap, rows in _PRINTED[name].of(_range).items() for data, row in rows.items()}
     for name in ("A.13", "A.14", "A.18", "A.19", "A.21", "A.22")
 }
-"""By table, problem and algorithm."""
+"""Ranges by table, problem and algorithm."""
 COPIED = {"A.15": "A.13", "A.16": "A.14"}
 """Heterogeneous ranges of 10 clients, printed digit for digit like the homogeneous ones. They can give only 2 (A.15)
 and 1 (A.16) of the 25 hypervolumes of tables 5.4 and 5.5, so it is these that are wrong."""
@@ -158,7 +158,7 @@ class Selected:
     steps: int = LOCAL_STEPS
     """Local iterations, read as minibatch steps in a round."""
     fine_tuned: bool = False
-    """Whether there is a fine-tuning round at the end."""
+    """There is a fine-tuning round at the end."""
     own: Mapping[str, Any] | None = None
     """Parameters of the algorithm itself."""
 
@@ -167,7 +167,7 @@ _SELECTED: Mapping[Gap, Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "deo": _PRINTED["A.11"].of(tables.value),
     "ddp": _PRINTED["A.12"].of(tables.value),
 }
-"""By gap, algorithm, parameter and row of DATA."""
+"""Parameters by gap, algorithm, parameter and row of DATA."""
 _NOT_GIVEN: Mapping[str, Mapping[str, Any]] = {
     # Table A.10 calls the threshold a relative change, and 1 to 7.5 are no sensible norms.
     "cfl": {"threshold_in": "percent"},
@@ -176,7 +176,7 @@ _NOT_GIVEN: Mapping[str, Mapping[str, Any]] = {
 
 
 def selected(problem: str, algorithm: str) -> Selected:
-    """What tables A.11 and A.12 list for a problem (such as adult-gender-deo) and an algorithm."""
+    """Parameters that tables A.11 and A.12 list for a problem (such as adult-gender-deo) and an algorithm."""
     data, gap = split_name(problem)
     own = {parameter: row[data] for parameter, row in _SELECTED[gap][algorithm].items()}
     lr, steps, fine_tuned = own.pop("lr"), own.pop("steps", LOCAL_STEPS), own.pop("fine_tuned", False)

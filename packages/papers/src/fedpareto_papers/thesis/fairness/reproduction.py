@@ -1,185 +1,299 @@
-"""The thesis's tables of hypervolumes on the command line: what is printed, written and checked."""
+"""Tables of hypervolumes in chapter 5 of the thesis, run again: each cell is one front of several runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedpareto.campaigns.parallel import Jobs
+import numpy as np
+
+from fedpareto.config.errors import UnknownName
 from fedpareto.config.files import write_atomically
-from fedpareto_papers.catalogue import Options, Outcome, Say, json_text, read_json
+from fedpareto.contract.registry import FINE_TUNED
+from fedpareto.moo.dominance import front
+from fedpareto.moo.filters import is_converged
+from fedpareto.moo.indicators import hypervolume
+from fedpareto_papers.catalogue import Options, Outcome, known, read_json
 from fedpareto_papers.claims import Claim
-from fedpareto_papers.thesis.fairness import claims, fronts, published, tables
-from fedpareto_papers.thesis.fairness.tables import Cell, OnCell, Plan
+from fedpareto_papers.figures import Curve, save
+from fedpareto_papers.study import Cell, Found, Run, Study, claims_json, csv_text, judgeable, save_json, table
+from fedpareto_papers.thesis.fairness import claims, published
+from fedpareto_papers.thesis.fairness.published import TITLES, PublishedTable, published_range, split_name
 
-if TYPE_CHECKING:
-    from rich.table import Table
+QUICK_ROUNDS, QUICK_RUNS = 3, 3
+"""A table in about a minute: enough to see that everything works, not to compare with what was published."""
+FAIRNESS = (False, True)
+"""The objectives of (accuracy, 1 − |gap|) that are fairness."""
+REFERENCE = (0.0, 0.0)
+"""Not given; with it, the ranges of table A.14 give table 5.3's hypervolumes."""
+COLUMNS = ("problem", "algorithm", "accuracy", "fairness")
+"""Columns of the CSV file; fairness is 1 − |gap|."""
 
 
 def prepare(name: str, options: Options) -> ThesisTable:
     """One of published.TABLES, with what the user chose."""
     options.refuse(name, "preferences")
     options.must_name_parts()
-    plan = Plan.make(
+    usual = {"rounds": published.ROUNDS, "clients": published.TABLES[name].clients, "seeds": 1}
+    every = list(published.TABLES[name].cells)
+    chosen = known("algorithm of the thesis's tables", options.algorithms, published.ALGORITHMS)
+    return ThesisTable(
         name,
-        quick=options.quick,
-        rounds=options.rounds,
-        clients=options.clients,
-        repetitions=options.seeds or 1,
-        problems=options.problems,
-        algorithms=options.algorithms,
-        settings=options.settings,
+        options.sized(usual, {"rounds": QUICK_ROUNDS}),
+        _problems(options.problems, every),
+        [algorithm for algorithm in published.ALGORITHMS if not chosen or algorithm in chosen],
     )
-    return ThesisTable(plan, options.jobs)
+
+
+def _problems(names: Sequence[str], every: list[str]) -> list[str]:
+    """Find problems of a table, in its order; adult-gender means those with any gap."""
+    wanted: set[str] = set()
+    for name in names:
+        found = [problem for problem in every if name in (problem, split_name(problem)[0])]
+        if not found:
+            raise UnknownName("problem of this table", name, every)
+        wanted.update(found)
+    return [problem for problem in every if not names or problem in wanted]
 
 
 @dataclass(frozen=True)
-class ThesisTable:
-    """A table, ready to run."""
+class Pooled:
+    """One cell, ours beside the published one."""
 
-    plan: Plan
-    jobs: Jobs = 1
+    problem: str
+    algorithm: str
+    ours: float | None
+    """Hypervolume, mean over the repetitions that have a front; None if none has, because nothing converged."""
+    deviation: float | None
+    """Over these repetitions (population); None if there are fewer than two."""
+    published: float
+    difference: float | None
+    """Ours − published."""
+    empty: int
+    """Repetitions without a front: the filter for non-converged solutions left nothing."""
+    left_out: int
+    """Solutions of all repetitions that the filter removed."""
+    front: list[list[float]] = field(repr=False)
+    """Front of the first repetition: (accuracy, 1 − |gap|)."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All cells in a few numbers; differences are over the cells that have a value, None if none has."""
+
+    cells: int
+    without_value: int
+    """Cells in which nothing converged."""
+    mean_difference: float | None
+    """Signed: ours − published."""
+    mean_difference_with_zeros: float
+    """The signed mean over all cells, a cell without a value counting as 0: the volume of an empty front."""
+    mean_absolute_difference: float | None
+    largest_difference: float | None
+    """The one that is farthest from 0, with its sign."""
+    at_least_published: int
+    """Cells in which ours is at least the published value, to the three digits that were printed."""
+
+
+@dataclass(frozen=True)
+class ThesisTable(Study[list[np.ndarray]]):
+    """A table, ready to run. The user's seeds are repetitions: fronts of a cell, for the deviation."""
+
+    problems: list[str]
+    algorithms: list[str]
 
     @property
-    def headline(self) -> str:
-        """The table and its size."""
-        plan = self.plan
-        size = f"{plan.clients} clients, {plan.rounds} rounds, {plan.runs} runs a cell"
-        seeds = f", {plan.repetitions} repetitions" if plan.repetitions > 1 else ""
-        given = "".join(f", {text}" for text in plan.settings)
-        return f"{'QUICK VERSION of ' if plan.quick else ''}{plan.table} ({plan.published.about}): {size}{seeds}{given}"
+    def published(self) -> PublishedTable:
+        """The table that the thesis prints."""
+        return published.TABLES[self.name]
 
-    def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The cells, the fronts as a figure, and the verdicts on the thesis's claims."""
-        plan = self.plan
-        cells = tables.reproduce(plan, folder, _progress(plan, say), stop, self.jobs)
-        record = tables.as_json(plan, cells)
-        # Claims compare tables: each leaves its cells here for the others.
-        write_atomically(_record_file(folder, plan.table), json_text(record))
-        files = fronts.write(plan.table, cells, folder)
-        judged = [] if plan.quick else _judged(folder, plan)
-        record = record | {"claims": [asdict(claim) for claim in judged]}
-        return Outcome(record, [_table(self.headline, plan, cells), *_lines(plan, cells), *map(str, judged)], files)
+    @property
+    def repetitions(self) -> int:
+        return self.options.seeds or 1
 
+    @property
+    def runs(self) -> int:
+        """Runs whose solutions make one front."""
+        return QUICK_RUNS if self.options.quick else published.RUNS
 
-def _record_file(folder: Path, table: str) -> Path:
-    return folder / f"{table}.json"
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """Problem and algorithm of each cell, row by row."""
+        return [(problem, algorithm) for problem in self.problems for algorithm in self.algorithms]
 
+    def size(self) -> list[str]:
+        seeds = [f"{self.repetitions} repetitions"] if self.repetitions > 1 else []
+        return [f"{self.options.clients} clients", f"{self.options.rounds} rounds", f"{self.runs} runs a cell", *seeds]
 
-def _judged(folder: Path, plan: Plan) -> list[Claim]:
-    """The claims that can be checked on this table, with others of the same size that are in the folder."""
-    known: dict[str, list[Cell]] = {}
-    for table in published.TABLES:
-        record = read_json(_record_file(folder, table))
-        if record is not None and tables.is_like(record, plan):
-            known[table] = [Cell(**cell) for cell in record["cells"]]
-    return [claim for claim in claims.verdicts(known) if claim.verdict != "cannot be judged"]
+    def cells(self) -> list[Cell]:
+        return [self.cell(*key, repetition) for key in self.keys for repetition in range(self.repetitions)]
 
+    def cell(self, problem: str, algorithm: str, repetition: int) -> Cell:
+        """The runs of one front as one call with as many seeds, so that they train in one stack.
 
-def _progress(plan: Plan, say: Say) -> OnCell:
-    """A row for each cell; the time left is estimated from the cells that were trained, not those only read."""
-    total, trained_cells, reading = len(plan.cells), 0, 0.0
-    last = 0.0
+        A seed has its own partition of the data and its own preferences: random ones, or one point of the sweep for
+        all clients.
+        """
+        chosen = published.selected(problem, algorithm)
+        data, gap = published.split_name(problem)
+        name, attribute = published.DATA[data]
+        draft = {
+            "algorithm": {"name": algorithm + (FINE_TUNED if chosen.fine_tuned else ""), **(chosen.own or {})},
+            "problem": {
+                "name": name,
+                "sensitive": [attribute],
+                "goals": ["accuracy", published.GOALS[gap]],
+                "partition": published.PARTITION,
+                "split": list(published.SPLIT),
+                "test": published.TEST,
+                "normalise": published.NORMALISE,
+                # With 50 clients one may lack a group. Fairness 0 there never helps a front.
+                "unmeasured": "worst",
+            },
+            "clients": self.options.clients,
+            "rounds": self.options.rounds,
+            "evaluate_every": self.options.rounds,
+            "seeds": list(range(repetition * self.runs, (repetition + 1) * self.runs)),
+            "preferences": "dirichlet" if self.published.heterogeneous else "sweep",
+            # Cells run side by side, one to a core.
+            "engine": {"name": "local", "threads": 1},
+            "learner": {
+                "lr": chosen.lr,
+                "steps": chosen.steps,
+                "batch_size": published.BATCH_SIZE,
+                "optimiser": published.OPTIMISER,
+            },
+        }
+        folder = f"{self.name}/{problem}/{algorithm}/repetition-{repetition}"
+        which = f", repetition {repetition + 1}" if self.repetitions > 1 else ""
+        told = partial(tell, self.published.heterogeneous, self.published.cells[problem][algorithm])
+        return Cell(folder, draft, read, called=f"{problem}, {algorithm}{which}", tell=told)
 
-    def show(number: int, cell: Cell, trained: bool, seconds: float) -> None:
-        nonlocal trained_cells, reading, last
-        trained_cells += trained
-        reading += 0.0 if trained else seconds - last
-        last = seconds
-        left = ""
-        if trained_cells and number < total:
-            each = (seconds - reading) / trained_cells
-            left = f", about {timedelta(seconds=round(each * (total - number)))} left"
-        how = "" if trained else " (already done)"
-        say(
-            f"cell {number} of {total}, {cell.problem}, {cell.algorithm}: "
-            f"ours {_number(cell.ours)}, published {cell.published:.3f}{how}{left}"
+    def pooled(self, found: Sequence[Found[list[np.ndarray]]]) -> list[Pooled]:
+        """The cells of the table from the runs of all repetitions."""
+        several = self.repetitions
+        fronts = [pooled(one.result, self.published.heterogeneous) for one in found]
+        return [
+            cell_of(problem, name, fronts[i * several : (i + 1) * several], self.published.cells[problem][name])
+            for i, (problem, name) in enumerate(self.keys)
+        ]
+
+    def outcome(self, found: Sequence[Found[list[np.ndarray]]], folder: Path) -> Outcome:
+        """Make the table, the fronts as a figure, and the verdicts on the thesis's claims."""
+        cells = self.pooled(found)
+        record = self.as_json(cells)
+        save_json(folder, self.name, record)  # Claims compare tables: each leaves its cells here for the others.
+        files = save_fronts(self.name, cells, folder)
+        judged = [] if self.options.quick else self.judged(folder)
+        shown = [self.table(cells), *self.remarks(cells), *map(str, judged)]
+        return Outcome(record | claims_json(judged), shown, files)
+
+    def as_json(self, cells: Sequence[Pooled]) -> dict[str, Any]:
+        """The size, one record a cell, and the summary."""
+        return {
+            "table": self.name,
+            "about": self.published.about,
+            **self.sizes(),
+            "cells": [asdict(cell) for cell in cells],
+            "summary": asdict(summary(cells)),
+        }
+
+    def sizes(self) -> dict[str, Any]:
+        """The size as JSON values."""
+        return {
+            "quick": self.options.quick,
+            "rounds": self.options.rounds,
+            "clients": self.options.clients,
+            "runs": self.runs,
+            "seeds": self.repetitions,
+            "settings": list(self.options.settings),
+        }
+
+    def judged(self, folder: Path) -> list[Claim]:
+        """The claims that can be checked on this table, with others of the same size that are in the folder."""
+        records = {name: read_json(folder / f"{name}.json") for name in published.TABLES}
+        return judgeable(
+            claims.verdicts(
+                {
+                    name: [Pooled(**cell) for cell in record["cells"]]
+                    for name, record in records.items()
+                    if record is not None and self.is_like(record)
+                }
+            )
         )
 
-    return show
+    def is_like(self, record: Mapping[str, Any]) -> bool:
+        """Check that a record's cells can be compared: the same rounds, runs, repetitions and settings."""
+        return all(record.get(key) == value for key, value in self.sizes().items())
+
+    def table(self, cells: Sequence[Pooled]) -> Any:
+        """Ours, published and difference, a row a problem."""
+        by_name = {(cell.problem, cell.algorithm): cell for cell in cells}
+        lines = [(problem, *(_shown(by_name[problem, name]) for name in self.algorithms)) for problem in self.problems]
+        names = [TITLES[name] for name in self.algorithms]
+        return table(self.headline, ("problem", *names), (), lines, caption="ours / published (difference)")
+
+    def remarks(self, cells: Sequence[Pooled]) -> Iterator[Any]:
+        """Say the table in a few sentences, and show the ranges of the fronts, and where the two differ."""
+        found = summary(cells)
+        yield (
+            f"{found.cells} cells: mean difference {_number(found.mean_difference, '+')} "
+            f"(absolute {_number(found.mean_absolute_difference)}), largest {_number(found.largest_difference, '+')}; "
+            f"ours is at least the published value in {found.at_least_published}"
+        )
+        if found.without_value:
+            yield (
+                f"{found.without_value} cells have no value, because no solution converged; no mean counts them (as 0 "
+                f"they would make the mean difference {found.mean_difference_with_zeros:+.3f})"
+            )
+        empty = sum(cell.empty for cell in cells if cell.ours is not None)
+        if empty:
+            yield f"{empty} repetitions of other cells had no front and count in no mean"
+        if self.options.quick:
+            yield "This was --quick: too few rounds and runs to be compared with what was published."
+            return
+        yield from claims.differences(cells).sentences()
+        yield self.ranges(cells)
+
+    def ranges(self, cells: Sequence[Pooled]) -> Any:
+        """The ranges of each front, ours and the published one (the appendix's tables of ranges)."""
+        doubts: dict[str, None] = {}
+        lines = []
+        for cell in cells:
+            ours = published.own_range(cell.front)
+            theirs = published_range(self.name, cell.problem, cell.algorithm)
+            doubts |= {theirs.doubtful: None} if theirs.doubtful else {}
+            star = "*" if theirs.doubtful else ""
+            lines.append(
+                (
+                    cell.problem,
+                    TITLES[cell.algorithm],
+                    str(len(cell.front)),
+                    _span(ours.accuracy) if ours else "none",
+                    _span(theirs.accuracy) + star,
+                    _span(ours.fairness) if ours else "none",
+                    _span(theirs.fairness) + star,
+                )
+            )
+        headings = ("problem", "algorithm", "points", "accuracy", "published", "fairness", "published")
+        note = "; ".join(f"* doubtful: {doubt}" for doubt in doubts)
+        return table("Ranges of the fronts (first repetition)", headings, (), lines, caption=note or None)
 
 
-# -- what is printed -----------------------------------------------------------------------------------------------
+def tell(heterogeneous: bool, value: float, sets: Sequence[np.ndarray]) -> str:
+    """Say one repetition beside the published value."""
+    found = cell_of("", "", [pooled(sets, heterogeneous)], value)
+    return f"ours {_number(found.ours)}, published {value:.3f}"
 
 
-def _table(headline: str, plan: Plan, cells: list[Cell]) -> Table:
-    """Ours, published and difference, a row a problem."""
-    from rich.table import Table
-
-    names = [published.TITLES[name] for name in plan.algorithms]
-    table = Table("problem", *names, title=headline, caption="ours / published (difference)")
-    by_name = {(cell.problem, cell.algorithm): cell for cell in cells}
-    for problem in plan.problems:
-        table.add_row(problem, *(_shown(by_name[problem, name]) for name in plan.algorithms))
-    return table
-
-
-def _shown(cell: Cell) -> str:
+def _shown(cell: Pooled) -> str:
     if cell.ours is None:
         return f"none / {cell.published:.3f}"
     spread = "" if cell.deviation is None else f" ± {cell.deviation:.3f}"
     return f"{cell.ours:.3f}{spread} / {cell.published:.3f} ({_number(cell.difference, '+')})"
-
-
-def _lines(plan: Plan, cells: list[Cell]) -> Iterator[Any]:
-    """The table in a few sentences, the ranges of the fronts, and where the two differ."""
-    found = tables.summary(cells)
-    yield (
-        f"{found.cells} cells: mean difference {_number(found.mean_difference, '+')} "
-        f"(absolute {_number(found.mean_absolute_difference)}), largest {_number(found.largest_difference, '+')}; "
-        f"ours is at least the published value in {found.at_least_published}"
-    )
-    if found.without_value:
-        yield (
-            f"{found.without_value} cells have no value, because no solution converged; no mean counts them (as 0 they "
-            f"would make the mean difference {found.mean_difference_with_zeros:+.3f})"
-        )
-    empty = sum(cell.empty for cell in cells if cell.ours is not None)
-    if empty:
-        yield f"{empty} repetitions of other cells had no front and count in no mean"
-    if plan.quick:
-        yield "This was --quick: too few rounds and runs to be compared with what was published."
-        return
-    yield from claims.differences(cells).sentences()
-    yield _ranges(plan, cells)
-
-
-def _ranges(plan: Plan, cells: list[Cell]) -> Table:
-    """The ranges of each front, ours and the published one (the appendix's tables of ranges)."""
-    from rich.table import Table
-
-    doubts = dict.fromkeys(
-        published.published_range(plan.table, cell.problem, cell.algorithm).doubtful for cell in cells
-    )
-    note = "; ".join(f"* doubtful: {doubt}" for doubt in doubts if doubt)
-    table = Table(
-        "problem",
-        "algorithm",
-        "points",
-        "accuracy",
-        "published",
-        "fairness",
-        "published",
-        title="Ranges of the fronts (first repetition)",
-        caption=note or None,
-    )
-    for cell in cells:
-        ours = published.own_range(cell.front)
-        theirs = published.published_range(plan.table, cell.problem, cell.algorithm)
-        star = "*" if theirs.doubtful else ""
-        table.add_row(
-            cell.problem,
-            published.TITLES[cell.algorithm],
-            str(len(cell.front)),
-            _span(ours.accuracy) if ours else "none",
-            _span(theirs.accuracy) + star,
-            _span(ours.fairness) if ours else "none",
-            _span(theirs.fairness) + star,
-        )
-    return table
 
 
 def _span(range_: tuple[float, float]) -> str:
@@ -188,3 +302,91 @@ def _span(range_: tuple[float, float]) -> str:
 
 def _number(value: float | None, sign: str = "") -> str:
     return "none" if value is None else format(value, f"{sign}.3f")
+
+
+# -- from runs to a cell -------------------------------------------------------------------------------------------
+
+
+def read(run: Run) -> list[np.ndarray]:
+    """Read the final points on test data, `[n, 2]` for each seed."""
+    return [found[np.isfinite(found).all(axis=1)] for found in run.record.points()]
+
+
+def pooled(sets: Sequence[np.ndarray], heterogeneous: bool) -> np.ndarray:
+    """The points `[k, 2]` of one cell's runs: every client's (heterogeneous), or the clients' mean of each run."""
+    return np.concatenate(sets) if heterogeneous else np.stack([found.mean(axis=0) for found in sets])
+
+
+def cell_of(problem: str, algorithm: str, fronts: Sequence[np.ndarray], value: float) -> Pooled:
+    """A cell from the points of each repetition, and what was published."""
+    kept = [found[is_converged(found, FAIRNESS, published.EPSILON)] for found in fronts]
+    # The volume of no points would be 0, which says nothing about the quality of solutions, and distorts every mean.
+    volumes = [hypervolume(found, REFERENCE, maximise=True) for found in kept if len(found)]
+    ours = float(np.mean(volumes)) if volumes else None
+    return Pooled(
+        problem=problem,
+        algorithm=algorithm,
+        ours=ours,
+        deviation=float(np.std(volumes)) if len(volumes) > 1 else None,
+        published=value,
+        difference=None if ours is None else ours - value,
+        empty=len(fronts) - len(volumes),
+        left_out=sum(len(found) for found in fronts) - sum(len(found) for found in kept),
+        front=front(kept[0], maximise=True).tolist() if len(kept[0]) else [],
+    )
+
+
+def summary(cells: Sequence[Pooled]) -> Summary:
+    differences = np.array([cell.difference for cell in cells if cell.difference is not None])
+    known = bool(len(differences))
+    return Summary(
+        cells=len(cells),
+        without_value=len(cells) - len(differences),
+        mean_difference=float(differences.mean()) if known else None,
+        mean_difference_with_zeros=float(np.mean([(cell.ours or 0.0) - cell.published for cell in cells])),
+        mean_absolute_difference=float(np.abs(differences).mean()) if known else None,
+        largest_difference=float(differences[np.abs(differences).argmax()]) if known else None,
+        at_least_published=sum(cell.ours is not None and round(cell.ours, 3) >= cell.published for cell in cells),
+    )
+
+
+# -- fronts, drawn like the thesis's figures 5.2 and 5.3 (A.14 to A.19 in the appendix) ----------------------------
+
+
+def save_fronts(name: str, cells: Sequence[Pooled], folder: Path) -> list[Path]:
+    """Write TABLE-fronts.png, .pdf and .csv into a folder that is there."""
+    files = [*save(folder, f"{name}-fronts", picture(name, cells)), folder / f"{name}-fronts.csv"]
+    write_atomically(files[-1], as_csv(cells))
+    return files
+
+
+def picture(name: str, cells: Sequence[Pooled]) -> Any:
+    """Draw a panel for each problem, with the front of each algorithm and the range of the published one."""
+    from fedpareto_papers.figures import drawing  # matplotlib is slow to load.
+
+    panels: dict[str, list[Curve]] = {}
+    reasons: dict[str, None] = {}
+    for cell in cells:
+        found = published_range(name, cell.problem, cell.algorithm)
+        reasons |= {found.doubtful: None} if found.doubtful else {}
+        frame = None if found.doubtful else (found.accuracy, found.fairness)
+        panels.setdefault(title(cell.problem), []).append(Curve(TITLES[cell.algorithm], cell.front, frame))
+    return drawing.front_panels(
+        panels,
+        "accuracy (higher is better)",
+        "fairness, 1 − |gap| (higher is better)",
+        frame_label="" if reasons else "published front's range",
+        note=f"Published ranges are not drawn: {'; '.join(reasons)}." if reasons else "",
+    )
+
+
+def as_csv(cells: Sequence[Pooled]) -> str:
+    """The points of all fronts, from the least to the most accurate of each."""
+    return csv_text(COLUMNS, [(one.problem, one.algorithm, *point) for one in cells for point in sorted(one.front)])
+
+
+def title(problem: str) -> str:
+    """law-school-race-deo is Law School, race, DEO."""
+    data, gap = split_name(problem)
+    name, _, attribute = data.rpartition("-")
+    return f"{name.replace('-', ' ').title()}, {attribute}, {gap.upper()}"

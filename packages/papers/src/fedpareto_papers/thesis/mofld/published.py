@@ -1,4 +1,4 @@
-"""What chapter 3 of L. M. Hartmann's thesis prints: MOFL/D with 18 configurations of the federation, and without one.
+"""Numbers of chapter 3 of L. M. Hartmann's thesis: MOFL/D with 18 configurations of the federation, and without one.
 
 A configuration is named as in its tables, such as 3/10k/F: three clients, rounds of 10,000 local steps, no warm start.
 The numbers are in published.toml, here in the units of the problems; `scale` has the powers of ten in which the
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedpareto_papers import tables
-from fedpareto_papers.measured import Entry
+from fedpareto_papers.study import Entry
 
 _PRINTED = tables.read("fedpareto_papers.thesis.mofld")
 
@@ -32,7 +32,7 @@ class Environment:
     iterations: int
     samples: int
     steps: int
-    """Of one client in one training ("total iterations")."""
+    """Steps of one client in one training ("total iterations")."""
     exploration: float
     """Share of these steps over which the share of random actions falls."""
 
@@ -85,12 +85,12 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
 
 
 def scale(metric: str, environment: str) -> float:
-    """What the thesis divides by before it prints."""
+    """The power of ten in which the thesis prints a column."""
     return _PRINTED[metric].times.get(environment, 1)
 
 
 TABLES: Mapping[str, Mapping[str, Mapping[str, Entry]]] = {metric: _PRINTED[metric].rows(Entry) for metric in METRICS}
-"""By metric, configuration and environment."""
+"""Entries by metric, configuration and environment."""
 
 
 @dataclass(frozen=True)

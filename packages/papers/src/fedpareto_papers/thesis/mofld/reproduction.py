@@ -6,30 +6,35 @@ warm start, and a system of one client.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from fedpareto.campaigns.parallel import Jobs
-from fedpareto.config.files import write_atomically
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import all_indicators
-from fedpareto_papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text, known
-from fedpareto_papers.measured import Entry, Measured
-from fedpareto_papers.thesis.mofld import claims, published
+from fedpareto_papers.catalogue import Options, Outcome, known
+from fedpareto_papers.figures import Series, save_series
+from fedpareto_papers.study import (
+    Cell,
+    Found,
+    Row,
+    Study,
+    by_metric,
+    claims_json,
+    judgeable,
+    save_json,
+    save_rows,
+    table,
+)
+from fedpareto_papers.thesis.mofld import claims, published, runs
 from fedpareto_papers.thesis.mofld.published import CONFIGURATIONS, ENVIRONMENTS, Figure
-from fedpareto_papers.thesis.mofld.runs import Found, Plan, Search, find_all, lines
+from fedpareto_papers.thesis.mofld.runs import Fronts, Search
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from fedpareto_papers.figures.series_panels import Series
-
+Place = tuple[str, str]
+"""Environment and configuration."""
 COLUMNS: Mapping[str, Sequence[str]] = {"thesis-3.2": ("hypervolume", "sparsity"), "thesis-3.3": ("igd",)}
 """The metrics that a table shows."""
 QUICK = ("3/5k/T", "3/5k/F", "5/2k/F", "non-fed")
@@ -38,20 +43,20 @@ DIGITS = {"hypervolume": 1, "sparsity": 1, "igd": 3}
 POWERS = {1e1: "·10", 1e7: "·10⁷"}
 
 
-def prepare(name: str, options: Options) -> Study:
+def prepare(name: str, options: Options) -> Tables:
     """A table, with what the user chose."""
     options.refuse(name, "rounds", "clients", "preferences")
     short = {environment.problem: key for key, environment in ENVIRONMENTS.items()}
     chosen = known("environment of chapter 3", [short.get(one, one) for one in options.problems], ENVIRONMENTS)
     every = QUICK if options.quick else tuple(CONFIGURATIONS)
     rows = known("configuration of table 3.2", options.algorithms, CONFIGURATIONS) or every
-    runs = [
+    chosen_runs = [
         (environment, row)
         for environment in ENVIRONMENTS
         for row in CONFIGURATIONS
         if environment in (chosen or ("dst",)) and row in rows
     ]
-    return Study(name, Plan.make(options), runs, options.jobs)
+    return Tables(name, runs.sized(options), chosen_runs)
 
 
 def search_of(environment: str, row: str) -> Search:
@@ -77,77 +82,77 @@ def search_of(environment: str, row: str) -> Search:
 
 
 @dataclass(frozen=True)
-class Row(Measured):
-    """A configuration in an environment, ours beside the published one."""
-
-    environment: str
-    configuration: str
-    values: Mapping[str, list[float]]
-    """Of each metric, one for each seed."""
-
-    def published(self, metric: str) -> Entry:
-        """By the thesis."""
-        return published.TABLES[metric][self.configuration][self.environment]
-
-    def as_json(self) -> dict[str, Any]:
-        """With means and deviations."""
-        metrics = self.metrics_as_json({metric: self.published(metric) for metric in self.values})
-        return {"environment": self.environment, "configuration": self.configuration, "metrics": metrics}
-
-
-@dataclass(frozen=True)
-class Study:
+class Tables(Study[Fronts]):
     """One of the tables, ready to run."""
 
-    name: str
-    plan: Plan
-    runs: list[tuple[str, str]]
-    """Environment and configuration of each."""
-    jobs: Jobs
+    runs: list[Place]
 
-    @property
-    def headline(self) -> str:
-        """What it is and how large."""
-        quick = "QUICK VERSION of " if self.plan.quick else ""
-        return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {len(self.runs)} configurations{self.plan.size}"
+    def size(self) -> list[str]:
+        return [f"{len(self.runs)} configurations", *runs.words(self.options)]
 
-    def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The runs, a table of them, the figures, and the verdicts on the thesis's claims."""
-        every = find_all(self.plan, [search_of(*run) for run in self.runs], folder, say, stop, self.jobs)
-        found = dict(zip(self.runs, every, strict=True))
-        rows = rows_of(found)
+    def cells(self) -> list[Cell]:
+        return [runs.cell_of(self.options, search_of(*run)) for run in self.runs]
+
+    def outcome(self, found: Sequence[Found[Fronts]], folder: Path) -> Outcome:
+        """Make a table of the runs, the figures, and the verdicts on the thesis's claims."""
+        fronts = {run: one.result for run, one in zip(self.runs, found, strict=True)}
+        rows = rows_of(fronts)
         means = {
-            (metric, one.environment, one.configuration): one.mean(metric) for one in rows for metric in one.values
+            (metric, row["environment"], row["configuration"]): row.mean(metric)
+            for row in rows
+            for metric in row.values
         }
-        judged = [] if self.plan.quick else [one for one in claims.verdicts(means) if one.verdict != "cannot be judged"]
+        judged = [] if self.options.quick else judgeable(claims.verdicts(means))
         record = {
             "name": self.name,
-            "plan": asdict(self.plan) | {"settings": list(self.plan.settings)},
-            "seconds": {one.search.name: one.seconds for one in every},
-            "rows": [one.as_json() for one in rows],
-            "growth": [growth_of(*key, one) for key, one in found.items()],
-            "claims": [asdict(claim) for claim in judged],
+            "plan": runs.plan(self.options),
+            "seconds": {one.name: one.seconds for one in found},
+            "rows": [row.as_json() for row in rows],
+            "growth": [growth_of(*run, one) for run, one in fronts.items()],
+            **claims_json(judged),
         }
-        files = [folder / f"{self.name}.json", folder / f"{self.name}.csv"]
-        write_atomically(files[0], json_text(record))
-        write_atomically(files[1], as_csv(rows))
-        files += draw_all(found, folder)
-        return Outcome(record, [table(self, rows), *remarks(self, found), *map(str, judged)], files)
+        files = [*save_json(folder, self.name, record), *save_rows(folder, self.name, rows), *draw_all(fronts, folder)]
+        return Outcome(record, [self.table(rows), *self.remarks(fronts), *map(str, judged)], files)
+
+    def table(self, rows: Sequence[Row]) -> Any:
+        """Ours, and what was published in brackets."""
+        metrics = COLUMNS[self.name]
+        lines = [
+            [ENVIRONMENTS[row["environment"]].title, row["configuration"], *(cell(row, metric) for metric in metrics)]
+            for row in rows
+        ]
+        headings = ["IGD" if metric == "igd" else metric for metric in metrics]
+        return table(self.headline, ("environment", "configuration"), headings, lines, section=1)
+
+    def remarks(self, found: Mapping[Place, Fronts]) -> Iterator[str]:
+        """Explain how to read the table."""
+        yield (
+            "A configuration: clients / local steps in a round / warm start. In brackets: published. ± is the "
+            "deviation over seeds (population), which the thesis calls variance."
+        )
+        if "igd" in COLUMNS[self.name] and any(one.known_front is None for one in found.values()):
+            yield "IGD on MOLL is measured from the front of all solutions found here, since no true one is known."
+        if self.options.quick:
+            yield "This was --quick: too little to compare with what was published."
 
 
 # -- from runs to rows ---------------------------------------------------------------------------------------------
 
 
-def rows_of(found: Mapping[tuple[str, str], Found]) -> list[Row]:
+def rows_of(found: Mapping[Place, Fronts]) -> list[Row]:
     """The rows of the table."""
     fronts = {environment: whole_front(environment, found) for environment, _ in found}
     return [
-        Row(environment, configuration, measures(environment, one, fronts[environment]))
+        Row(
+            {"environment": environment, "configuration": configuration},
+            measures(environment, one, fronts[environment]),
+            {metric: published.TABLES[metric][configuration][environment] for metric in published.METRICS},
+        )
         for (environment, configuration), one in found.items()
     ]
 
 
-def whole_front(environment: str, found: Mapping[tuple[str, str], Found]) -> np.ndarray:
+def whole_front(environment: str, found: Mapping[Place, Fronts]) -> np.ndarray:
     """The front from which IGD is measured: the known front, or that of all solutions that the command found."""
     here = [one for (place, _), one in found.items() if place == environment]
     if here[0].known_front is not None:
@@ -155,15 +160,15 @@ def whole_front(environment: str, found: Mapping[tuple[str, str], Found]) -> np.
     return front(np.concatenate([growth.front for one in here for growth in one.growths]), maximise=True)
 
 
-def measures(environment: str, found: Found, whole: np.ndarray) -> dict[str, list[float]]:
-    """Of each metric of the thesis, one for each seed."""
+def measures(environment: str, found: Fronts, whole: np.ndarray) -> dict[str, list[float]]:
+    """The thesis's metrics, a number for each seed."""
     reference = ENVIRONMENTS[environment].reference
     seeds = [all_indicators(one.front, reference, maximise=True, known_front=whole) for one in found.growths]
-    return {metric: [values[metric] for values in seeds] for metric in published.METRICS}
+    return by_metric([{metric: values[metric] for metric in published.METRICS} for values in seeds])
 
 
-def growth_of(environment: str, configuration: str, found: Found) -> dict[str, Any]:
-    """For --json: of each seed the hypervolume over trainings."""
+def growth_of(environment: str, configuration: str, found: Fronts) -> dict[str, Any]:
+    """Hypervolumes over trainings of each seed, for --json."""
     reference = ENVIRONMENTS[environment].reference
     return {
         "environment": environment,
@@ -176,66 +181,15 @@ def growth_of(environment: str, configuration: str, found: Found) -> dict[str, A
 # -- what is shown -------------------------------------------------------------------------------------------------
 
 
-def table(study: Study, rows: Sequence[Row]) -> Table:
-    """Ours, and what was published in brackets."""
-    from rich.table import Table
-
-    shown = Table("environment", "configuration", title=study.headline)
-    for metric in COLUMNS[study.name]:
-        shown.add_column(_name(metric), justify="right")
-    last = None
-    for one in rows:
-        if last not in (None, one.environment):
-            shown.add_section()
-        last = one.environment
-        cells = [cell(one, metric) for metric in COLUMNS[study.name]]
-        shown.add_row(ENVIRONMENTS[one.environment].title, one.configuration, *cells)
-    return shown
-
-
-def cell(one: Row, metric: str) -> str:
+def cell(row: Row, metric: str) -> str:
     """Mean and deviation in the thesis's units."""
-    unit, digits, entry = published.scale(metric, one.environment), DIGITS[metric], one.published(metric)
-    ours, theirs = (
-        f"{mean / unit:.{digits}f} ± {deviation / unit:.1f}"
-        for mean, deviation in ((one.mean(metric), one.deviation(metric)), (entry.mean, entry.deviation))
-    )
-    return f"{ours} ({theirs}){POWERS.get(unit, '')}"
+    unit, digits = published.scale(metric, row["environment"]), DIGITS[metric]
+    shown = row.text(metric, lambda mean, deviation: f"{mean / unit:.{digits}f} ± {deviation / unit:.1f}")
+    return shown + POWERS.get(unit, "")
 
 
-def _name(metric: str) -> str:
-    return "IGD" if metric == "igd" else metric
-
-
-def remarks(study: Study, found: Mapping[tuple[str, str], Found]) -> Iterator[str]:
-    """How to read the table."""
-    yield (
-        "A configuration: clients / local steps in a round / warm start. In brackets: published. ± is the deviation "
-        "over seeds (population), which the thesis calls variance."
-    )
-    if "igd" in COLUMNS[study.name] and any(one.known_front is None for one in found.values()):
-        yield "IGD on MOLL is measured from the front of all solutions found here, since no true one is known."
-    if study.plan.quick:
-        yield "This was --quick: too little to compare with what was published."
-
-
-def as_csv(rows: Sequence[Row]) -> str:
-    """A row for each number."""
-    text = io.StringIO()
-    written = csv.writer(text, lineterminator="\n")
-    written.writerow(
-        ("environment", "configuration", "metric", "ours", "deviation", "published", "published_deviation")
-    )
-    for one in rows:
-        for metric in one.values:
-            entry = one.published(metric)
-            key = one.environment, one.configuration, metric
-            written.writerow((*key, one.mean(metric), one.deviation(metric), entry.mean, entry.deviation))
-    return text.getvalue()
-
-
-def draw_all(found: Mapping[tuple[str, str], Found], folder: Path) -> list[Path]:
-    """Every figure of which something was run, as .png and .pdf."""
+def draw_all(found: Mapping[Place, Fronts], folder: Path) -> list[Path]:
+    """Draw every figure of which something was run."""
     files = []
     for name, figure in published.FIGURES.items():
         panels = {
@@ -243,30 +197,17 @@ def draw_all(found: Mapping[tuple[str, str], Found], folder: Path) -> list[Path]
             for environment in figure.environments
             if (here := _series(figure, environment, found))
         }
+        labels = ["federated trainings", "hypervolume"]
+        if figure.objectives is not None:
+            labels = [f"objective {number + 1}" for number in figure.objectives]
         if panels:
-            files += _draw(f"thesis-{name}", figure, panels, folder)
+            files += save_series(folder, f"thesis-{name}", panels, *labels)
     return files
 
 
-def _draw(name: str, figure: Figure, panels: Mapping[str, Sequence[Series]], folder: Path) -> list[Path]:
-    from fedpareto_papers.figures.series_panels import render, series_panels
-
-    labels = "federated trainings", "hypervolume"
-    if figure.objectives is not None:
-        labels = f"objective {figure.objectives[0] + 1}", f"objective {figure.objectives[1] + 1}"
-    drawn = series_panels(panels, *labels)
-    files = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
-    for path in files:
-        write_atomically(path, render(drawn, path.suffix[1:]))
-    return files
-
-
-def _series(figure: Figure, environment: str, found: Mapping[tuple[str, str], Found]) -> list[Series]:
-    """Of one panel: hypervolumes over trainings, or the first seed's solutions in the plane."""
-    from fedpareto_papers.figures.series_panels import Series
-
-    here = [(name, found[environment, name]) for name in figure.configurations if (environment, name) in found]
+def _series(figure: Figure, environment: str, found: Mapping[Place, Fronts]) -> list[Series]:
+    """Draw hypervolumes over trainings, or the first seed's solutions in the plane."""
+    here = {name: found[environment, name] for name in figure.configurations if (environment, name) in found}
     if figure.objectives is None:
-        reference = ENVIRONMENTS[environment].reference
-        return [Series(name, points, "line", spread) for name, points, spread in lines(here, reference)]
-    return [Series(name, one.growths[0].front[:, list(figure.objectives)]) for name, one in here]
+        return list(runs.lines(here, ENVIRONMENTS[environment].reference))
+    return [Series(name, one.growths[0].front[:, list(figure.objectives)]) for name, one in here.items()]

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedpareto.campaigns.parallel import Jobs, Pieces, announced
 from fedpareto.config.errors import UserError
 from fedpareto.moo.indicators import hypervolume
 from fedpareto.record.store import RunFolder
-from fedpareto.runs.progress import Pulse
-from fedpareto.runs.runner import ensure
-from fedpareto.spec.draft import Draft
-from fedpareto.spec.spec import Spec
-from fedpareto_papers.catalogue import Options, Say
+from fedpareto_papers.catalogue import Options
+from fedpareto_papers.figures import Series
+from fedpareto_papers.study import Cell, Run
 
 SAME_POINT = 1e-3
 """A solution that is nearer to a point of the known front in every objective is that point (rounded in float32)."""
@@ -26,27 +22,20 @@ QUICK_SEEDS, QUICK_ITERATIONS, QUICK_SAMPLES, QUICK_ROUNDS, QUICK_STEPS = 1, 2, 
 """About a minute: enough to see that everything works."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How large a reproduction is."""
+def sized(options: Options) -> Options:
+    """The user's seeds (None: each run's own number), or a quick version's."""
+    options.must_name_parts()
+    return options.sized({"seeds": None}, {"seeds": QUICK_SEEDS})
 
-    seeds: int | None = None
-    """None: each run's own number."""
-    quick: bool = False
-    settings: tuple[str, ...] = ()
-    """Parameters of every run that the user set, such as engine.device=cuda."""
 
-    @classmethod
-    def make(cls, options: Options) -> Plan:
-        """What the user asked for."""
-        options.must_name_parts()
-        return cls(options.seeds or (QUICK_SEEDS if options.quick else None), options.quick, options.settings)
+def words(options: Options) -> list[str]:
+    """The size in words."""
+    return [] if options.seeds is None else [f"at most {options.seeds} seed{'s' * (options.seeds > 1)} each"]
 
-    @property
-    def size(self) -> str:
-        """In words."""
-        seeds = "" if self.seeds is None else f", at most {self.seeds} seed{'s' * (self.seeds > 1)} each"
-        return seeds + "".join(f", {text}" for text in self.settings)
+
+def plan(options: Options) -> dict[str, Any]:
+    """The size as JSON values."""
+    return {"seeds": options.seeds, "quick": options.quick, "settings": list(options.settings)}
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,7 @@ class Search:
     problem: str
     clients: int
     steps: int
-    """Of a client in one round of a training."""
+    """Steps of a client in one round of a training."""
     training_rounds: int
     iterations: int
     samples: int
@@ -66,46 +55,36 @@ class Search:
     algorithm: Mapping[str, Any] = field(default_factory=dict)
     learner: Mapping[str, Any] = field(default_factory=dict)
 
-    def under(self, plan: Plan) -> Search:
-        """As the plan has it."""
-        chosen = replace(self, seeds=tuple(self.seeds)[: plan.seeds])
-        if not plan.quick:
-            return chosen
-        return replace(
-            chosen,
-            steps=QUICK_STEPS,
-            training_rounds=QUICK_ROUNDS,
-            iterations=min(self.iterations, QUICK_ITERATIONS),
-            samples=min(self.samples, QUICK_SAMPLES),
-            learner={**self.learner, "learning_starts": QUICK_STEPS // 2},
-        )
 
-
-def spec_of(plan: Plan, search: Search) -> Spec:
+def cell_of(options: Options, search: Search) -> Cell:
     """A search as one run."""
-    search = search.under(plan)
-    rounds = search.iterations * search.training_rounds
-    draft = Draft(
-        {
-            "algorithm": {
-                "name": "mofld",
-                "samples": search.samples,
-                "training_rounds": search.training_rounds,
-                "evaluation": "server",
-                **search.algorithm,
-            },
-            "problem": {"name": search.problem, **({"episodes": 1} if plan.quick else {})},
-            "clients": search.clients,
-            "rounds": rounds,
-            "seeds": list(search.seeds),
-            # The clients' own choices from the front are not needed here.
-            "evaluate_every": rounds,
-            # Runs are side by side, one to a core, and each is one stack.
-            "engine": {"name": "local", "threads": 1, "chunk": search.clients * search.samples * len(search.seeds)},
-            "learner": {"steps": search.steps, **search.learner},
-        }
-    )
-    return draft.with_settings(plan.settings).finish()
+    quick, seeds = options.quick, list(search.seeds)[: options.seeds]
+    training_rounds = QUICK_ROUNDS if quick else search.training_rounds
+    samples = min(search.samples, QUICK_SAMPLES) if quick else search.samples
+    rounds = (min(search.iterations, QUICK_ITERATIONS) if quick else search.iterations) * training_rounds
+    draft = {
+        "algorithm": {
+            "name": "mofld",
+            "samples": samples,
+            "training_rounds": training_rounds,
+            "evaluation": "server",
+            **search.algorithm,
+        },
+        "problem": {"name": search.problem, **({"episodes": 1} if quick else {})},
+        "clients": search.clients,
+        "rounds": rounds,
+        "seeds": seeds,
+        # The clients' own choices from the front are not needed here.
+        "evaluate_every": rounds,
+        # Runs are side by side, one to a core, and each is one stack.
+        "engine": {"name": "local", "threads": 1, "chunk": search.clients * samples * len(seeds)},
+        "learner": {
+            "steps": QUICK_STEPS if quick else search.steps,
+            **search.learner,
+            **({"learning_starts": QUICK_STEPS // 2} if quick else {}),
+        },
+    }
+    return Cell(search.name, draft, read)
 
 
 # -- results -------------------------------------------------------------------------------------------------------
@@ -116,7 +95,7 @@ class Growth:
     """The fronts of one seed, one for each iteration that is over."""
 
     trainings: list[int]
-    """How many were done by then."""
+    """Numbers of trainings that were done by then."""
     fronts: list[np.ndarray]
     """Undiscounted returns, `[k, m]`."""
 
@@ -126,11 +105,10 @@ class Growth:
         return self.fronts[-1]
 
     def hypervolumes(self, reference: Sequence[float]) -> list[float]:
-        """Of the fronts."""
         return [hypervolume(front, reference, maximise=True) for front in self.fronts]
 
     def trainings_until_complete(self, known_front: np.ndarray) -> int | None:
-        """After which every point of the known front was found; None if it never was."""
+        """The number after which every point of the known front was found; None if it never was."""
         for trainings, front in zip(self.trainings, self.fronts, strict=True):
             if points_found(front, known_front) == len(known_front):
                 return trainings
@@ -138,34 +116,31 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Found:
+class Fronts:
     """The result of a search."""
 
-    search: Search
-    folder: Path
     growths: list[Growth]
     """One for each seed."""
     known_front: np.ndarray | None
     steps: int
-    """Of all clients in one training, as it was run."""
-    seconds: float
-    is_new: bool
-    """False if all of it was done already."""
+    """Steps of all clients in one training, as it was run."""
 
-    @property
-    def name(self) -> str:
-        """Of the search."""
-        return self.search.name
+
+def read(run: Run) -> Fronts:
+    """Read the fronts of a search."""
+    settings = run.spec.to_mapping()
+    steps = run.spec.clients * settings["learner"]["steps"] * settings["algorithm"]["training_rounds"]
+    return Fronts(growths(run.folder, run.spec.seeds), run.spec.problem.known_front(), steps)
 
 
 def points_found(front: np.ndarray, known_front: np.ndarray) -> int:
-    """How many points of the known front are in a front."""
+    """Count the points of the known front that are in a front."""
     gaps = np.abs(known_front[:, None] - front[None]).max(axis=2)
     return int((gaps <= SAME_POINT).any(axis=1).sum())
 
 
 def growths(folder: Path, seeds: Sequence[int]) -> list[Growth]:
-    """Read from the rows of a run."""
+    """Read the fronts of each seed from the rows of a run."""
     found: dict[int, dict[int, np.ndarray]] = {seed: {} for seed in seeds}
     for line in RunFolder(folder).read_lines("metrics.jsonl"):
         if line["front"]:
@@ -192,54 +167,13 @@ def mean_over_trainings(curves: Sequence[tuple[Sequence[int], Sequence[float]]])
     )
 
 
-# -- running -------------------------------------------------------------------------------------------------------
-
-
-def find(plan: Plan, out: Path, search: Search, stop: Callable[[], bool]) -> Found:
-    """Runs a search, or what is missing of it."""
-    spec, folder = spec_of(plan, search), out / search.name
-    shown = Pulse(spec, folder)
-    shown.name = search.name
-    is_new = ensure(folder, spec, stop, shown=shown)
-    run = RunFolder(folder)
-    # Learner state is most of it, up to gigabytes; a finished run is never resumed.
-    run.checkpoint_file.unlink(missing_ok=True)
-    settings = spec.to_mapping()
-    return Found(
-        search=search,
-        folder=folder,
-        growths=growths(folder, spec.seeds),
-        known_front=spec.problem.known_front(),
-        steps=spec.clients * settings["learner"]["steps"] * settings["algorithm"]["training_rounds"],
-        seconds=(run.read_json("status.json") or {}).get("seconds", 0.0),
-        is_new=is_new,
-    )
-
-
-def find_all(
-    plan: Plan, searches: Sequence[Search], out: Path, say: Say, stop: Callable[[], bool], jobs: Jobs
-) -> list[Found]:
-    """All searches in the order given; a message for each as it is done."""
-    found = announced(Pieces(partial(find, plan), searches, out, name_of), jobs, say, stop)
-    return [replace(one, folder=out / one.name) for one in found]  # Wherever it was found.
-
-
-def name_of(search: Search) -> str:
-    """Of its folder."""
-    return search.name
-
-
 def spread(values: Sequence[float]) -> str:
     """Mean and population deviation."""
     return f"{np.mean(values):.1f} ± {np.std(values):.1f}"
 
 
-def lines(
-    found: Sequence[tuple[str, Found]], reference: Sequence[float]
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """For a figure, of each named search: hypervolumes over trainings `[k, 2]`, mean of its seeds, and deviations."""
-    for name, one in found:
-        places, values = mean_over_trainings(
-            [(growth.trainings, growth.hypervolumes(reference)) for growth in one.growths]
-        )
-        yield name, np.array([places, values.mean(axis=0)]).T, values.std(axis=0)
+def lines(found: Mapping[str, Fronts], reference: Sequence[float]) -> Iterator[Series]:
+    """Draw hypervolumes over trainings, a line for each search."""
+    for name, one in found.items():
+        curves = [(growth.trainings, growth.hypervolumes(reference)) for growth in one.growths]
+        yield Series.over_seeds(name, *mean_over_trainings(curves))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fedpareto.contract.registry import FINE_TUNED
 from fedpareto_papers.claims import At, Claim, Judge, Part, Statement
-from fedpareto_papers.measured import Entry
+from fedpareto_papers.study import Entry
 from fedpareto_papers.thesis.morl import published
 from fedpareto_papers.thesis.morl.published import DISTRIBUTIONS, ENVIRONMENTS
 

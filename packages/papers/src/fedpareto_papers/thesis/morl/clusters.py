@@ -1,4 +1,4 @@
-"""How clients form clusters, in FedPref (section 4.3.5 of the thesis) and in CFL (section A.2.2.3).
+"""Clusters of clients over rounds, in FedPref (section 4.3.5 of the thesis) and in CFL (section A.2.2.3).
 
 FedPref: a few distinct preferences, each held by several clients. The thesis shows similarity matrices and clusters of
 single runs; beside them we measure how far the clusters are the groups of equal clients, by the adjusted Rand index.
@@ -7,27 +7,22 @@ single runs; beside them we measure how far the clusters are the groups of equal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from fedpareto.campaigns.parallel import Jobs
-from fedpareto.config.files import write_atomically
 from fedpareto.record import reading
-from fedpareto_papers.catalogue import CATALOGUE, Options, Outcome, Say, json_text
+from fedpareto.record.run_record import Record
+from fedpareto_papers.catalogue import Options, Outcome
 from fedpareto_papers.claims import Claim, Part, judged
-from fedpareto_papers.thesis.morl import published
+from fedpareto_papers.figures import Series, save, save_series
+from fedpareto_papers.study import Cell, Found, Study, claims_json, save_json, table
+from fedpareto_papers.thesis.morl import published, runs
 from fedpareto_papers.thesis.morl.published import ENVIRONMENTS
-from fedpareto_papers.thesis.morl.runs import Found, Plan, Training, environments, find_all
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from fedpareto.record.run_record import Record
-    from fedpareto_papers.figures.series_panels import Series
+from fedpareto_papers.thesis.morl.runs import Returns, Training
 
 CFL = "thesis-cfl"
 QUICK_GROUPS = {"balanced": "2,2,2", "unbalanced": "1,2,3"}
@@ -37,21 +32,20 @@ RARELY = 0.5
 """CFL's clustering is "rarely triggered" where less than this share of the seeds has more than one cluster."""
 
 
-def prepare(name: str, options: Options) -> Study:
+def prepare(name: str, options: Options) -> Clusters:
     """Either study, with what the user chose."""
     options.refuse(name, "rounds", "algorithms", "preferences", *(() if name == CFL else ("clients",)))
-    plan, chosen = Plan.make(options), environments(options.problems, default=("dst",))
+    options = runs.sized(options)
+    chosen = runs.environments(options.problems, default=("dst",))
     if name == CFL:
-        return Study(
-            name, plan, {(each, "Dirichlet"): Training(each, "dirichlet", "cfl") for each in chosen}, options.jobs
-        )
-    plan = replace(plan, clients=None)  # The groups define the number of clients.
+        return Clusters(name, options, {(each, "Dirichlet"): Training(each, "dirichlet", "cfl") for each in chosen})
+    options = replace(options, clients=None)  # The groups define the number of clients.
     trainings = {
         (each, kind): Training(each, f"groups:{sizes}", "fedpref")
         for each in chosen
         for kind, sizes in (QUICK_GROUPS if options.quick else _groups(each)).items()
     }
-    return Study(name, plan, trainings, options.jobs)
+    return Clusters(name, options, trainings)
 
 
 def _groups(environment: str) -> dict[str, str]:
@@ -93,42 +87,47 @@ class History:
 
 
 @dataclass(frozen=True)
-class Study:
-    """A reproduction, ready to run."""
+class Clusters(Study[Returns]):
+    """Either study, ready to run."""
 
-    name: str
-    plan: Plan
     trainings: Mapping[tuple[str, str], Training]
-    """By environment and kind."""
-    jobs: Jobs
+    """Trainings by environment and kind."""
 
-    @property
-    def headline(self) -> str:
-        """What it is and how large."""
-        quick = "QUICK VERSION of " if self.plan.quick else ""
-        size = f"{len(self.trainings)} trainings, {self.plan.size}"
-        return f"{quick}{self.name} ({CATALOGUE[self.name].about}): {size}"
+    def size(self) -> list[str]:
+        return [f"{len(self.trainings)} trainings", runs.words(self.options)]
 
-    def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """The trainings, a table of their clusters, the figures, and the verdicts on the thesis's claims."""
-        found = find_all(self.plan, list(self.trainings.values()), folder, say, stop, self.jobs)
-        histories = [_history(*key, one) for key, one in zip(self.trainings, found, strict=True)]
+    def cells(self) -> list[Cell]:
+        return [runs.cell_of(self.options, training) for training in self.trainings.values()]
+
+    def outcome(self, found: Sequence[Found[Returns]], folder: Path) -> Outcome:
+        """Make a table of the clusters, the figures, and the verdicts on the thesis's claims."""
+        histories = [
+            _history(*key, training, reading.load(one.folder))
+            for (key, training), one in zip(self.trainings.items(), found, strict=True)
+        ]
         of_cfl = self.name == CFL
         lines = [summary(one) | ({} if of_cfl else grouping(one)) for one in histories]
         files = draw_sizes(histories, folder) if of_cfl else draw_groups(histories, folder)
-        claims = [] if self.plan.quick else (_on_cfl(histories) if of_cfl else _on_groups(histories))
+        claims = [] if self.options.quick else (_on_cfl(histories) if of_cfl else _on_groups(histories))
         rounds = {f"{one.environment} {one.kind}": _by_round(one) for one in histories}
-        written = {"name": self.name, "plan": asdict(self.plan), "clusters": lines, "over_rounds": rounds}
-        files.append(folder / f"{self.name}.json")
-        result = written | {"claims": [asdict(claim) for claim in claims]}
-        write_atomically(files[-1], json_text(result))
-        return Outcome(result, [table(self.headline, lines), *_remarks(self), *map(str, claims)], files)
+        record = {
+            "name": self.name,
+            "plan": runs.plan(self.options),
+            "clusters": lines,
+            "over_rounds": rounds,
+            **claims_json(claims),
+        }
+        columns = list(dict.fromkeys(key for line in lines for key in line))
+        shown = table(self.headline, columns, (), [[_text(line.get(key)) for key in columns] for line in lines])
+        return Outcome(
+            record, [shown, *_remarks(self), *map(str, claims)], [*files, *save_json(folder, self.name, record)]
+        )
 
 
-def _history(environment: str, kind: str, found: Found) -> History:
-    sizes = found.training.preferences.partition("groups:")[2]
+def _history(environment: str, kind: str, training: Training, record: Record) -> History:
+    sizes = training.preferences.partition("groups:")[2]
     groups = [number for number, size in enumerate(sizes.split(",")) for _ in range(int(size))] if sizes else []
-    return History(environment, kind, reading.load(found.folder), groups)
+    return History(environment, kind, record, groups)
 
 
 # -- measures ------------------------------------------------------------------------------------------------------
@@ -157,7 +156,7 @@ MEASURES: Mapping[str, Callable[[Sequence[Sequence[int]]], float]] = {
     "largest cluster": lambda clusters: max(len(cluster) for cluster in clusters),
     "clusters of one client": lambda clusters: sum(len(cluster) == 1 for cluster in clusters),
 }
-"""Of the clusters after a round."""
+"""Figures of the clusters after a round."""
 
 
 def summary(history: History) -> dict[str, Any]:
@@ -178,7 +177,7 @@ def summary(history: History) -> dict[str, Any]:
 
 
 def grouping(history: History) -> dict[str, Any]:
-    """How far the clusters are the groups, after the thesis's rounds and at the end."""
+    """Agreement of the clusters with the groups, after the thesis's rounds and at the end."""
     index, rounds = history.agreement(), history.rounds
     exact = index == 1
     when = [rounds[int(of_seed.argmax())] for of_seed in exact if of_seed.any()]
@@ -243,79 +242,45 @@ def _on_cfl(histories: Sequence[History]) -> list[Claim]:
 # -- what is shown -------------------------------------------------------------------------------------------------
 
 
-def table(headline: str, lines: Sequence[Mapping[str, Any]]) -> Table:
-    """A row for each training."""
-    from rich.table import Table
-
-    columns = list(dict.fromkeys(key for line in lines for key in line))
-    shown = Table(*columns, title=headline)
-    for line in lines:
-        shown.add_row(*(_text(line.get(key)) for key in columns))
-    return shown
-
-
 def _text(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def _remarks(study: Study) -> list[str]:
+def _remarks(study: Clusters) -> list[str]:
     lines = ["Means over the seeds; ± is the deviation (population)."]
     if study.name != CFL:
         lines.append(
             "The adjusted Rand index is 1 where the clusters are the groups of equal clients, 0 if they are random. "
             "Early, middle and late are the rounds whose matrices are drawn, of the first seed."
         )
-    return [*lines, *(["This was --quick: too little to check the thesis's claims."] if study.plan.quick else [])]
+    return [*lines, *(["This was --quick: too little to check the thesis's claims."] if study.options.quick else [])]
 
 
 def draw_groups(histories: Sequence[History], folder: Path) -> list[Path]:
-    """Of each training similarity matrices and clusters of its first seed; of all the Rand index over rounds."""
+    """Draw similarity matrices and clusters of each training's first seed, and the Rand index of all over rounds."""
     from fedpareto.report.figures import cluster_evolution, similarity_matrices
 
     files = []
     for one in histories:
         name = f"thesis-clusters-{one.environment}-{one.kind}"
-        files += _written(
-            folder, f"{name}-similarity", similarity_matrices(one.record, None, one.shown, by_cluster=False)
-        )
-        files += _written(folder, f"{name}-clusters", cluster_evolution(one.record))
+        matrices = similarity_matrices(one.record, None, one.shown, by_cluster=False)
+        files += save(folder, f"{name}-similarity", matrices)
+        files += save(folder, f"{name}-clusters", cluster_evolution(one.record))
     panels: dict[str, list[Series]] = {}
     for one in histories:
-        panels.setdefault(ENVIRONMENTS[one.environment].title, []).append(_line(one.kind, one.rounds, one.agreement()))
-    return files + _panels(folder, "thesis-clusters-rand-index", panels, "adjusted Rand index")
+        line = Series.over_seeds(one.kind, one.rounds, one.agreement())
+        panels.setdefault(ENVIRONMENTS[one.environment].title, []).append(line)
+    return files + save_series(folder, "thesis-clusters-rand-index", panels, "round", "adjusted Rand index")
 
 
 def draw_sizes(histories: Sequence[History], folder: Path) -> list[Path]:
-    """How many clusters there are, the size of the largest, and how many clients are alone, over rounds."""
+    """Draw the number of clusters, the size of the largest, and the number of clients alone, over rounds."""
     panels = {
         ENVIRONMENTS[one.environment].title: [
-            _line(name, one.rounds, one.over_rounds(measure)) for name, measure in MEASURES.items()
+            Series.over_seeds(name, one.rounds, one.over_rounds(measure)) for name, measure in MEASURES.items()
         ]
         for one in histories
     }
-    return _panels(folder, CFL, panels, "count, mean over seeds")
-
-
-def _line(name: str, rounds: Sequence[int], values: np.ndarray) -> Series:
-    """The mean over the seeds of `[seeds, rounds]`."""
-    from fedpareto_papers.figures.series_panels import Series
-
-    return Series(name, np.stack([rounds, values.mean(axis=0)], axis=1), "line", values.std(axis=0))
-
-
-def _panels(folder: Path, name: str, panels: Mapping[str, Sequence[Series]], y_label: str) -> list[Path]:
-    from fedpareto_papers.figures.series_panels import series_panels
-
-    return _written(folder, name, series_panels(panels, "round", y_label))
-
-
-def _written(folder: Path, name: str, figure: Any) -> list[Path]:
-    """As .png and .pdf."""
-    from fedpareto.report.figures import render
-
-    files = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
-    for path in files:
-        write_atomically(path, render(figure, path.suffix[1:]))
-    return files
+    return save_series(folder, CFL, panels, "round", "count, mean over seeds")

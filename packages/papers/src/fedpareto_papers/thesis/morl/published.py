@@ -1,4 +1,4 @@
-"""What chapter 4 of L. M. Hartmann's thesis prints: rewards and metrics of FedPref and its baselines, hyper-parameters.
+"""Numbers of chapter 4 of L. M. Hartmann's thesis: rewards and metrics of FedPref and its baselines, hyper-parameters.
 
 The numbers are in published.toml. Environments are the thesis's five, algorithms have the names used here: `local` is
 its "No comm.", `mat-fl` its "MaTFL", `fedpref` its "FedPref-FT"; `+ft` is fine-tuning. Numbers are in the units of the
@@ -15,12 +15,12 @@ from typing import Any
 
 from fedpareto.contract.registry import FINE_TUNED
 from fedpareto_papers import tables
-from fedpareto_papers.measured import Entry
+from fedpareto_papers.study import Entry
 
 _PRINTED = tables.read("fedpareto_papers.thesis.morl")
 
 DISTRIBUTIONS = {"dirichlet": "Dirichlet", "equidistant": "equidistant", "gaussian": "Gaussian"}
-"""Of preferences, and what they are called."""
+"""Distributions of preferences, and their titles."""
 ALGORITHMS = (
     *("local", "fedavg", "fedavg+ft", "fedprox", "fedprox+ft"),
     *("cfl", "cfl+ft", "mat-fl", "fedpref+ft", "fedpref"),
@@ -31,7 +31,7 @@ COMPONENTS = (
     *("fedpref-weighting+ft", "fedpref-weighting"),
     *("fedpref+ft", "fedpref"),
 )
-"""Of the ablation (tables 4.2 and 4.7), in the order of their rows."""
+"""Variants in the ablation (tables 4.2 and 4.7), in the order of their rows."""
 TITLES = {
     "local": "No comm.",
     "fedavg": "FedAvg",
@@ -58,7 +58,7 @@ class Environment:
     title: str
     problem: str
     steps: int
-    """Of one client in all rounds together; not given, see below."""
+    """Steps of one client in all rounds together; not given, see below."""
     clients: int = 20
     balanced: str = "5,5,5,5"
     """Clients that share a preference (section 4.3.5)."""
@@ -85,11 +85,11 @@ SHOWN: Mapping[tuple[str, str], tuple[tuple[int, ...], int]] = {
     for environment, cells in _PRINTED["shown"].blocks[""].items()
     for groups, (*shown, every) in cells.items()
 }
-"""By environment and kind of groups: the rounds whose similarity matrices are shown, and of how many they are."""
+"""Rounds whose similarity matrices are shown, and of how many they are, by environment and kind of groups."""
 
 
 def scale(metric: str, environment: str) -> float:
-    """What the thesis divides by before it prints."""
+    """The power of ten in which the thesis prints a column."""
     return _PRINTED[metric].times.get(environment, 1)
 
 
@@ -97,17 +97,16 @@ Columns = Mapping[str, Entry]
 """A row of a table, by environment."""
 
 TABLES: Mapping[str, Mapping[str, Mapping[str, Columns]]] = {metric: _PRINTED[metric].of(Entry) for metric in METRICS}
-"""By metric, distribution and algorithm."""
+"""Entries by metric, distribution and algorithm."""
 
 ABLATION: Mapping[str, Mapping[str, Columns]] = {
     metric: _PRINTED[f"components-{metric}"].rows(Entry)
     for metric in ("reward", "hypervolume", "cardinality", "sparsity", "igd")
 }
-"""By metric and variant."""
+"""Entries by metric and variant."""
 
 
 def _by_value(table: str) -> dict[float, Columns]:
-    """By the value of a parameter."""
     return {float(number): row for number, row in _PRINTED[table].rows(Entry).items()}
 
 
@@ -128,11 +127,11 @@ class Selected:
 
 
 _SELECTED = _PRINTED["selected"].of(tables.value)
-"""By algorithm, parameter and environment."""
+"""Hyper-parameters by algorithm, parameter and environment."""
 
 
 def selected(environment: str, algorithm: str) -> Selected:
-    """What table A.5 lists; FedPref's components have FedPref's."""
+    """Parameters that table A.5 lists; FedPref's components have FedPref's."""
     name = "fedpref" if algorithm.startswith("fedpref") else algorithm.removesuffix(FINE_TUNED)
     # Alone there are no rounds; any number of steps is the same.
     listed = _SELECTED["fedavg" if name == "local" else name]
