@@ -17,7 +17,8 @@ FILES = {
     ".".join(("fedpareto_papers", *path.parent.relative_to(FOLDER).parts)): path
     for path in sorted(FOLDER.rglob(claims.FILE))
 }
-MODULES = [f"{package}.claims" for package in FILES if not package.endswith("studies")]
+JUDGES = {"fedpareto_papers.studies": "stch_set", "fedpareto_papers.fedfew": "claims"}
+MODULES = [f"{package}.{JUDGES.get(package, 'reproduction')}" for package in FILES]
 GOOD = """
 [names]
 pair = ["a", "b"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedpareto_papers.praffl import claims, published
+from fedpareto_papers.praffl import published
+from fedpareto_papers.praffl import reproduction as praffl
 from fedpareto_papers.praffl.reproduction import Solved, Variant
 
 NOISE = (0.0, 0.001, -0.001)
@@ -18,7 +19,7 @@ def found(data, label, errors, noise=NOISE):
 
 
 def verdict(name, *runs):
-    return {claim.name: claim.verdict for claim in claims.verdicts(name, runs)}
+    return {claim.name: claim.verdict for claim in praffl.verdicts(name, runs)}
 
 
 def test_the_best_hypervolume_that_grows():

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from fedpareto_papers.thesis.fairness import claims, published
+from fedpareto_papers.thesis.fairness import published
+from fedpareto_papers.thesis.fairness import reproduction as fairness
 from reproduced import NOTHING, cell, cells, staircase
 
 
 def judged(name, **tables):
     """The claim of this name, on tables such as thesis_5_2."""
     named = {f"thesis-{key.removeprefix('thesis_').replace('_', '.')}": found for key, found in tables.items()}
-    (found,) = [claim for claim in claims.verdicts(named) if claim.name == name]
+    (found,) = [claim for claim in fairness.verdicts(named) if claim.name == name]
     return found
 
 
@@ -26,7 +27,7 @@ def fronts_of_sizes(table, size):
 
 
 def test_the_claims_about_hypervolumes_hold_on_the_published_numbers():
-    found = {claim.name: claim for claim in claims.holds_as_published()}
+    found = {claim.name: claim for claim in fairness.holds_as_published()}
     for name in ("federation-pays", "fedprox-behind-personalised", "fedprox-behind-local"):
         assert found[name].verdict == "holds"
     assert "17 of 20" in found["federation-pays"].detail
@@ -34,19 +35,19 @@ def test_the_claims_about_hypervolumes_hold_on_the_published_numbers():
 
 
 def test_the_thesis_prints_too_little_to_count_points():
-    same, different = claims.holds_as_published()[-2:]
+    same, different = fairness.holds_as_published()[-2:]
     assert (same.verdict, different.verdict) == ("cannot be judged", "cannot be judged")
     assert "6 of 25 fronts with DDP are a single point, and 1 of 25 with DEO" in same.detail
     assert "A.15 repeats A.13" in different.detail
 
 
 def test_ours_and_published_are_judged_on_the_same_claims():
-    ours = [(claim.name, claim.statement, claim.where) for claim in claims.verdicts({})]
-    assert ours == [(claim.name, claim.statement, claim.where) for claim in claims.holds_as_published()]
+    ours = [(claim.name, claim.statement, claim.where) for claim in fairness.verdicts({})]
+    assert ours == [(claim.name, claim.statement, claim.where) for claim in fairness.holds_as_published()]
 
 
 def test_without_tables_nothing_can_be_judged_and_each_claim_says_what_it_needs():
-    for claim in claims.verdicts({}):
+    for claim in fairness.verdicts({}):
         assert claim.verdict == "cannot be judged"
         assert "needs cells" in claim.detail
 
@@ -56,7 +57,7 @@ def test_without_tables_nothing_can_be_judged_and_each_claim_says_what_it_needs(
 
 def test_a_table_equal_to_the_published_one_gets_the_published_verdicts():
     tables = {name: cells(name) for name in ("thesis-5.2", "thesis-5.4")}
-    for ours, theirs in zip(claims.verdicts(tables)[:3], claims.holds_as_published()[:3], strict=True):
+    for ours, theirs in zip(fairness.verdicts(tables)[:3], fairness.holds_as_published()[:3], strict=True):
         assert ours == theirs
 
 
@@ -158,7 +159,7 @@ def test_pairs_without_a_front_are_left_out_and_counted():
 
 def test_differences_are_means_of_rows_and_columns_and_the_largest_cells():
     table = cells("thesis-5.4", law_school_race_deo={"fedprox": 0.531, "cfl": 0.741, "local": None})
-    found = claims.differences(table)
+    found = fairness.differences(table)
     rows = {row.name: row for row in found.rows}
     assert rows["law-school-race-deo"].mean == pytest.approx(-0.6 / 4)
     assert (rows["law-school-race-deo"].cells, rows["law-school-race-deo"].without_value) == (5, 1)
@@ -174,7 +175,7 @@ def test_differences_are_means_of_rows_and_columns_and_the_largest_cells():
 
 def test_a_column_without_values_has_no_mean():
     rows = {problem.replace("-", "_"): {"cfl": None} for problem in published.TABLES["thesis-5.2"].cells}
-    found = claims.differences(cells("thesis-5.2", **rows))
+    found = fairness.differences(cells("thesis-5.2", **rows))
     assert [column.name for column in found.columns if column.mean is None] == ["cfl"]
     text = " ".join(found.sentences())
     assert "CFL none" in text
@@ -182,6 +183,6 @@ def test_a_column_without_values_has_no_mean():
 
 
 def test_no_cells_have_no_differences():
-    found = claims.differences([])
+    found = fairness.differences([])
     assert (found.rows, found.columns, found.largest) == ([], [], [])
     assert found.sentences()

@@ -13,7 +13,7 @@ from fedpareto.config.interrupts import Stopped
 from fedpareto_papers import catalogue
 from fedpareto_papers.client_runs import ClientResults, Values, read
 from fedpareto_papers.fedfew import claims as fedfew_claims
-from fedpareto_papers.fedfew import numbers, published
+from fedpareto_papers.fedfew import published
 from fedpareto_papers.fedfew import reproduction as fedfew
 from fedpareto_papers.fedfew import shown as fedfew_shown
 from fedpareto_papers.fedfew.claims import Descent, Smoothed
@@ -337,20 +337,20 @@ def test_the_papers_scoring_takes_the_best_evaluation_of_the_kind_that_its_code_
     sent, trained = [[0.1, 0.3], [0.5, 0.7], [0.4, 0.6]], [[0.8, 0.8], [0.9, 1.0], [0.7, 0.9]]
     for algorithm, expected in (("fedavg", 60.0), ("ifca", 60.0), (FEDFEW, 95.0), ("ditto", 95.0)):
         found = made_up(algorithm, sent, trained)
-        assert numbers.mean_of(found, "paper") == pytest.approx(expected)
-        assert numbers.mean_of(found, "sent") == pytest.approx(50.0)
-        assert numbers.mean_of(found, "trained") == pytest.approx(80.0)
-    assert numbers.deviation_of(found, "sent") == pytest.approx(10.0)
-    assert numbers.worst_of(found, "sent") == pytest.approx(40.0)
-    assert numbers.jain_of(found, "sent") == pytest.approx(1 / (1 + 0.2**2))
+        assert fedfew_shown.mean_of(found, "paper") == pytest.approx(expected)
+        assert fedfew_shown.mean_of(found, "sent") == pytest.approx(50.0)
+        assert fedfew_shown.mean_of(found, "trained") == pytest.approx(80.0)
+    assert fedfew_shown.deviation_of(found, "sent") == pytest.approx(10.0)
+    assert fedfew_shown.worst_of(found, "sent") == pytest.approx(40.0)
+    assert fedfew_shown.jain_of(found, "sent") == pytest.approx(1 / (1 + 0.2**2))
 
 
 def test_both_evaluations_are_of_the_same_round():
     """A run leaves a model behind that nobody trains any more: that one does not count."""
     found = made_up("fedavg", [[0.1], [0.2], [0.9]], [[0.3], [0.4]])
-    assert numbers.mean_of(found, "sent") == pytest.approx(20.0)
-    assert numbers.mean_of(found, "paper") == pytest.approx(20.0)
-    assert numbers.mean_of(found, "trained") == pytest.approx(40.0)
+    assert fedfew_shown.mean_of(found, "sent") == pytest.approx(20.0)
+    assert fedfew_shown.mean_of(found, "paper") == pytest.approx(20.0)
+    assert fedfew_shown.mean_of(found, "trained") == pytest.approx(40.0)
 
 
 def test_one_algorithm_under_two_names_wins_only_by_the_scoring():

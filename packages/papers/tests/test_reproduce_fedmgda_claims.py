@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedpareto.report.style import render
-from fedpareto_papers.fedmgda import claims as fedmgda_claims
 from fedpareto_papers.fedmgda import published
+from fedpareto_papers.fedmgda import reproduction as fedmgda
 from fedpareto_papers.figures import Bar
 from fedpareto_papers.figures.drawing import bar_panels
 
@@ -14,7 +14,7 @@ from fedpareto_papers.figures.drawing import bar_panels
 
 
 def judged(name, values):
-    return {claim.name: claim for claim in fedmgda_claims.verdicts(name, values)}
+    return {claim.name: claim for claim in fedmgda.verdicts(name, values)}
 
 
 def attacks(**changed):
@@ -87,7 +87,7 @@ def test_the_claims_about_improved_users():
 
 
 def test_claims_about_what_was_not_run_are_silent_or_say_so():
-    assert fedmgda_claims.verdicts("fedmgda-fig-3", {}) == []
+    assert fedmgda.verdicts("fedmgda-fig-3", {}) == []
     only_adult = {key: value for key, value in attacks().items() if key[0] == "adult-bias"}
     found = judged("fedmgda-fig-2", only_adult)
     assert "scaling-hurts-q-fedavg-most" not in found

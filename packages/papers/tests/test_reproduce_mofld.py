@@ -15,7 +15,6 @@ from fedpareto.runs.loop import Experiment
 from fedpareto_papers import catalogue
 from fedpareto_papers.catalogue import Options
 from fedpareto_papers.studies import mofld_generators
-from fedpareto_papers.thesis.mofld import claims as mofld_claims
 from fedpareto_papers.thesis.mofld import published
 from fedpareto_papers.thesis.mofld import reproduction as mofld
 from fedpareto_papers.thesis.mofld import runs as mofld_runs
@@ -295,12 +294,12 @@ def test_without_a_known_front_igd_is_measured_from_all_solutions():
 
 
 def claim(values, name):
-    (found,) = [one for one in mofld_claims.verdicts(values) if one.name == name]
+    (found,) = [one for one in mofld.verdicts(values) if one.name == name]
     return found
 
 
 def test_what_holds_on_the_thesis_own_numbers():
-    found = {one.name: one for one in mofld_claims.holds_as_published()}
+    found = {one.name: one for one in mofld.holds_as_published()}
     holding = {"federated-matches", "more-clients-match", "warm-start-undecided", "warm-start-hurts"}
     assert {name for name, one in found.items() if one.verdict == "holds"} == holding
     assert {one.verdict for name, one in found.items() if name not in holding} == {"holds in part"}
@@ -312,7 +311,7 @@ def test_what_holds_on_the_thesis_own_numbers():
 
 
 def test_claims_are_judged_on_what_was_run():
-    values = {key: value for key, value in mofld_claims.published_values().items() if key[1] == "moll"}
+    values = {key: value for key, value in mofld.published_values().items() if key[1] == "moll"}
     found = claim(values, "federated-larger-hypervolume")
     assert found.verdict == "holds"
     assert found.detail.endswith("not run: DMC")
@@ -324,7 +323,7 @@ def test_claims_are_judged_on_what_was_run():
 
 
 def test_claims_break_where_the_numbers_do():
-    values = mofld_claims.published_values()
+    values = mofld.published_values()
     values["hypervolume", "dst", "2/2k/F"] = 0.97 * values["hypervolume", "dst", "non-fed"]
     assert "not in DST 2/2k/F" in claim(values, "federated-matches").detail
     for steps in ("2k", "5k", "10k"):

@@ -11,7 +11,6 @@ from fedpareto.record import reading
 from fedpareto.report.figures import similarity_matrices
 from fedpareto_papers.catalogue import Options
 from fedpareto_papers.study import Entry, Row
-from fedpareto_papers.thesis.morl import claims as morl_claims
 from fedpareto_papers.thesis.morl import clusters as morl_clusters
 from fedpareto_papers.thesis.morl import published
 from fedpareto_papers.thesis.morl import reproduction as morl
@@ -98,12 +97,12 @@ def test_the_claims_about_clusters():
 
 
 def claim(values, name):
-    (found,) = [one for one in morl_claims.verdicts(values) if one.name == name]
+    (found,) = [one for one in morl.verdicts(values) if one.name == name]
     return found
 
 
 def test_on_the_thesis_own_numbers_all_but_two_claims_hold():
-    found = {one.name: one for one in morl_claims.holds_as_published()}
+    found = {one.name: one for one in morl.holds_as_published()}
     doubtful = {"fine-tuning-hurts-dirichlet", "averaging-worst-equidistant"}
     assert {name for name, one in found.items() if one.verdict != "holds"} == doubtful
     assert (
@@ -117,7 +116,7 @@ def test_on_the_thesis_own_numbers_all_but_two_claims_hold():
 
 
 def test_claims_are_judged_on_the_environments_that_were_run():
-    values = {key: value for key, value in morl_claims.published_values().items() if key[1] == "dst"}
+    values = {key: value for key, value in morl.published_values().items() if key[1] == "dst"}
     found = claim(values, "fedpref-best-dirichlet")
     assert found.verdict == "holds"
     assert found.detail.endswith("not run: MO-LL, DMC, MO-HC")
@@ -131,14 +130,14 @@ def test_claims_are_judged_on_the_environments_that_were_run():
 
 
 def test_lower_is_better_for_sparsity_and_igd():
-    values = morl_claims.published_values()
+    values = morl.published_values()
     assert claim(values, "fedpref-evener-gaussian").verdict == "holds"
     values["igd", "dst", "gaussian", "local"] = 0.1
     assert claim(values, "fedpref-evener-gaussian").verdict == "holds in part"
 
 
 def test_a_draw_in_cardinality_counts_for_fedpref():
-    values = morl_claims.published_values()
+    values = morl.published_values()
     values["cardinality", "dst", "equidistant", "local"] = 8.0
     assert claim(values, "fedpref-most-solutions-equidistant").verdict == "holds"
     values["cardinality", "dst", "equidistant", "local"] = 8.1
@@ -146,7 +145,7 @@ def test_a_draw_in_cardinality_counts_for_fedpref():
 
 
 def test_more_than_one_solution_of_fedavg_breaks_the_claim():
-    values = morl_claims.published_values()
+    values = morl.published_values()
     values["cardinality", "dst", "gaussian", "fedavg"] = 1.2
     found = claim(values, "averaging-finds-one")
     assert found.verdict == "holds in part"
@@ -154,9 +153,9 @@ def test_more_than_one_solution_of_fedavg_breaks_the_claim():
 
 
 def test_a_parameter_pays_where_some_value_beats_the_plain_one():
-    values = morl_claims.published_values()
+    values = morl.published_values()
     for ratio in (0.2, 0.4, 0.6, 0.8):
-        values["reward", "dst", "dirichlet", morl_claims.varied("top_ratio", ratio)] = 2.0
+        values["reward", "dst", "dirichlet", morl.varied("top_ratio", ratio)] = 2.0
     found = claim(values, "top-ratio-pays")
     assert found.verdict == "holds in part"
     assert "not in DST (2.00 at 0.2 against 2.52)" in found.detail

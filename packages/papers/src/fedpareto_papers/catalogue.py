@@ -98,7 +98,6 @@ CATALOGUE: Mapping[str, Entry] = {
 
 
 def json_text(record: Mapping[str, Any]) -> str:
-    """A record as the text of a file."""
     return json.dumps(record, indent=1, allow_nan=False) + "\n"
 
 

@@ -179,12 +179,10 @@ class Judge:
         ]
 
     def parts(self, one: Statement) -> dict[str, list[Part]]:
-        """The comparisons of a claim by place."""
         make = getattr(self, one.hook) if one.hook else self.compared
         return {place: list(make(one, place)) for place in one.places or self.places()}
 
     def compared(self, one: Statement, place: str) -> Iterator[Part]:
-        """The comparisons that a claim describes."""
         for metric, given, words in product(one.metrics, one.given, product(*one.each)):
             better, than = (tuple(name.format(*words) for name in names) for names in (one.better, one.than))
             yield self.compare(replace(one, better=better, than=than), At(place, metric, given))
@@ -238,7 +236,6 @@ class Judge:
         return self.title(at.place)
 
     def number(self, at: At, value: float) -> str:
-        """A value in words."""
         return f"{value:.2f}"
 
     def against(self, one: Statement, at: At, better: tuple[str, float], other: tuple[str, float]) -> str:

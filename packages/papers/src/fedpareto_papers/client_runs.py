@@ -63,7 +63,6 @@ class ClientResults:
 
 
 def read(run: Run) -> ClientResults:
-    """Read every client's results."""
     loaded = run.record
     losses = _losses(loaded) if run.spec.measure_losses else ()
     return ClientResults(_values(loaded, "sent"), _values(loaded, "trained"), len(loaded.events), *losses)

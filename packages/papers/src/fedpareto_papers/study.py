@@ -43,12 +43,10 @@ class Run:
 
     @cached_property
     def record(self) -> Record:
-        """The whole record of the run."""
         return reading.load(self.folder)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl."""
         return list(RunFolder(self.folder).read_lines("metrics.jsonl"))
 
 
@@ -238,7 +236,6 @@ def save_rows(folder: Path, name: str, rows: Sequence[Row]) -> list[Path]:
 
 
 def csv_text(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    """A table as text, its values separated by commas."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *lines])
     return text.getvalue()
@@ -269,10 +266,8 @@ def table(
 
 
 def judgeable(claims: Iterable[Claim]) -> list[Claim]:
-    """The claims with a verdict."""
     return [claim for claim in claims if claim.verdict != "cannot be judged"]
 
 
 def claims_json(claims: Iterable[Claim]) -> dict[str, Any]:
-    """Verdicts as a part of a record."""
     return {"claims": [asdict(claim) for claim in claims]}

@@ -127,7 +127,6 @@ def _table(given: dict[str, Any], paper: str, where: str) -> Table:
 
 
 def _cells(given: Any, columns: int, cell: list[str] | None, times: list[float], where: str) -> list[tuple[Any, ...]]:
-    """The cells of a row."""
     if not isinstance(given, list) or len(given) != columns:
         raise UserError(f"{where} has not {columns} cells, one for each column")
     found = [tuple(one) if isinstance(one, list) else (one,) for one in given]

@@ -16,9 +16,9 @@ from fedpareto.spec.draft import Draft
 from fedpareto_papers import client_runs
 from fedpareto_papers.catalogue import Options, Outcome, known, starting
 from fedpareto_papers.client_runs import ClientResults
-from fedpareto_papers.fedfew import numbers, published, shown
-from fedpareto_papers.fedfew.numbers import Results
+from fedpareto_papers.fedfew import published, shown
 from fedpareto_papers.fedfew.published import ALGORITHMS, ALONE, COLUMNS, FEDFEW, MODELS, STUDIED
+from fedpareto_papers.fedfew.shown import Results
 from fedpareto_papers.study import Cell, Found, Study, save_json
 
 EVALUATIONS = 12
@@ -88,7 +88,6 @@ def with_epochs(epochs: int) -> Run:
 
 
 def with_mu(mu: float) -> Run:
-    """FedFew with another μ."""
     if mu == published.MU:
         return plain(STUDIED, FEDFEW)
     return Run(STUDIED, f"{FEDFEW}-mu{mu:g}", FEDFEW, {"mu": mu})
@@ -98,7 +97,6 @@ def with_mu(mu: float) -> Run:
 
 
 def prepare(name: str, options: Options) -> FewStudy:
-    """A table or figure, with what the user chose."""
     options.refuse(name, "preferences", *(() if name in CHOOSES_COLUMNS else ("problems",)))
     if name not in (TABLE, JAIN):
         options.refuse(name, "algorithms")
@@ -110,7 +108,6 @@ def prepare(name: str, options: Options) -> FewStudy:
 
 
 def runs_of(name: str, options: Options) -> list[Run]:
-    """The runs of a table or figure."""
     quick = options.quick
     chosen_columns = starting("column of the paper's tables", options.problems, list(COLUMNS))
     if name in (TABLE, JAIN):
@@ -174,7 +171,6 @@ class FewStudy(Study[ClientResults]):
         return self.options.seeds or (QUICK_SEEDS if self.options.quick else published.SEEDS)
 
     def cost(self) -> float:
-        """Count the rows that go through forward and backward passes, all runs together."""
         total = 0.0
         for run in self.runs:
             each = COLUMNS[run.column].training_rows
@@ -185,7 +181,6 @@ class FewStudy(Study[ClientResults]):
         return total
 
     def cell(self, run: Run) -> Cell:
-        """A run as a spec."""
         column, quick = COLUMNS[run.column], self.options.quick
         rounds = max(1, round(self.rounds / run.epochs))
         clients = self.options.clients or (QUICK_CLIENTS if quick else column.clients)
@@ -215,7 +210,6 @@ class FewStudy(Study[ClientResults]):
         )
 
     def outcome(self, found: Sequence[Found[ClientResults]], folder: Path) -> Outcome:
-        """Make tables and figures of the runs, and the verdicts on the paper's claims."""
         results: Results = {(run.column, run.label): one for run, one in zip(self.runs, found, strict=True)}
         seen = shown.SHOWN[self.name](results)
         survivals = [] if self.options.quick else seen.claims
@@ -226,12 +220,12 @@ class FewStudy(Study[ClientResults]):
             "rounds": self.rounds,
             "settings": list(self.options.settings),
             "seconds": {one.name: one.seconds for one in found},
-            "rows": [numbers.as_json(key, one) for key, one in results.items()],
+            "rows": [shown.as_json(key, one) for key, one in results.items()],
             **seen.record,
             "claims": [asdict(one) for one in survivals],
         }
         files = [*save_json(folder, self.name, record), folder / f"{self.name}.csv"]
-        write_atomically(files[1], numbers.as_csv(results))
+        write_atomically(files[1], shown.as_csv(results))
         files += shown.draw(seen.pictures, folder)
         lines = shown.remarks(results, is_quick=self.options.quick)
         return Outcome(record, [*seen.tables, *lines, *shown.judgements(survivals)], files)

@@ -169,7 +169,6 @@ def rivals(*, step: float, decay: float, prox_step: float, mu: float, q: float, 
 
 
 def attacked(variant: Variant, kind: str, strength: float) -> Variant:
-    """Add a malicious user."""
     return Variant(variant.algorithm, variant.own, {"kind": kind, "strength": strength})
 
 

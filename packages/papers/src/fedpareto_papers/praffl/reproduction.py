@@ -6,7 +6,7 @@ figures share their cells. A point is (error rate, ΔDP) of all test rows, each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ import numpy as np
 
 from fedpareto.moo.dominance import is_nondominated
 from fedpareto.moo.indicators import hypervolume
+from fedpareto.moo.intervals import interval
 from fedpareto_papers.catalogue import Options, Outcome, known
+from fedpareto_papers.claims import Claim, Judge, Part, Statement, Verdict, judged
 from fedpareto_papers.figures import Series, save_series
-from fedpareto_papers.praffl import claims, pooled, published
+from fedpareto_papers.praffl import pooled, published
 from fedpareto_papers.study import Cell, Found, Run, Study, claims_json, table
 
 TABLE, ABLATION = "praffl-table-1", "praffl-ablation"
@@ -78,7 +80,6 @@ def volume(points: np.ndarray, measure: int) -> float:
 
 
 def cells_of(name: str, data: Sequence[str], algorithms: Sequence[str]) -> list[Variant]:
-    """The cells of a table or figure."""
     praffl = published.PRAFFL
     if name == "praffl-fig-8":
         return [
@@ -150,12 +151,10 @@ def cell_of(options: Options, variant: Variant) -> Cell:
 
 
 def preferences_of(options: Options) -> int:
-    """Preferences at the end."""
     return QUICK_PREFERENCES if options.quick else published.PREFERENCES
 
 
 def read(run: Run) -> list[list[np.ndarray]]:
-    """Read the points of each seed and round."""
     return [[np.array(row[pooled.KEY]) for row in run.rows if row["seed"] == seed] for seed in run.spec.seeds]
 
 
@@ -163,7 +162,6 @@ def read(run: Run) -> list[list[np.ndarray]]:
 
 
 def prepare(name: str, options: Options) -> PraFFLStudy:
-    """A table or figure, with what the user chose."""
     options.refuse(name, "clients", "preferences")
     options.must_name_parts()
     options = options.sized({"rounds": published.ROUNDS, "seeds": published.SEEDS}, QUICK)
@@ -194,9 +192,8 @@ class PraFFLStudy(Study[list[list[np.ndarray]]]):
         return [cell_of(self.options, variant) for variant in self.variants]
 
     def outcome(self, found: Sequence[Found[list[list[np.ndarray]]]], folder: Path) -> Outcome:
-        """Make a table of the cells and the figure."""
         solved = [Solved(variant, one.result, one.seconds) for variant, one in zip(self.variants, found, strict=True)]
-        judged = [] if self.options.quick else claims.verdicts(self.name, solved)
+        judged = [] if self.options.quick else verdicts(self.name, solved)
         shown = [self.table(solved), *remarks(self, solved), *map(str, judged)]
         return Outcome(as_json(self, solved) | claims_json(judged), shown, draw(self.name, solved, folder))
 
@@ -244,7 +241,6 @@ def _with_deviation(values: Sequence[float], other: float = np.nan) -> str:
 
 
 def remarks(study: PraFFLStudy, found: Sequence[Solved]) -> Iterator[str]:
-    """Explain how to read the table, and how PraFFL did."""
     yield "Error and ΔDP of PraFFL: its model with the smallest error, then its fairest one."
     if any(_entry(study, one) for one in found):
         yield "In brackets: published."
@@ -303,7 +299,6 @@ def as_json(study: PraFFLStudy, found: Sequence[Solved]) -> dict[str, Any]:
 
 
 def draw(name: str, found: Sequence[Solved], folder: Path) -> list[Path]:
-    """Draw the figure."""
     panels: dict[str, list[Series]] = {}
     for one in found:
         panels.setdefault(one.cell.data, []).append(_series(name, one))
@@ -334,3 +329,67 @@ def _with_dominated(panel: Sequence[Series]) -> list[Series]:
         replace(series, pale=~of_series if len(series.points) > LARGEST_CLOUD else None)
         for series, of_series in zip(panel, np.split(best, ends[:-1]), strict=True)
     ]
+
+
+# -- the paper's claims, in claims.toml --------------------------------------------------------------------------------
+
+
+def verdicts(name: str, found: Sequence[Solved]) -> list[Claim]:
+    return _Judge({(one.cell.data, one.cell.label): one for one in found}, name).verdicts()
+
+
+def more(where: str, values: Sequence[float], others: Sequence[float], words: str) -> Part:
+    """Compare numbers of the same seeds: whether the first are larger than the second."""
+    differences = np.subtract(values, others)
+    around = interval(differences)
+    mean = float(differences.mean())
+    is_sure = around is not None and around.excludes_zero
+    holds = None if mean > 0 and not is_sure else mean > 0
+    few = "one seed" if differences.size == 1 else "too few seeds that differ"
+    width = few if around is None else f"95 % interval {around.low:+.3f} to {around.high:+.3f}"
+    return Part(where, holds, f"{words}: {np.mean(values):.3f} less {np.mean(others):.3f}, {width}")
+
+
+class _Judge(Judge):
+    package = "fedpareto_papers.praffl"
+
+    def places(self) -> Iterable[str]:
+        return dict.fromkeys(data for data, _ in self.values)
+
+    def conclude(self, one: Statement, parts: Mapping[str, Sequence[Part]]) -> tuple[Verdict, str]:
+        return judged(one.what, [part for found in parts.values() for part in found])
+
+    def largest(self, one: Statement, data: str) -> Iterator[Part]:
+        volumes = {label: found.volumes() for (place, label), found in self.values.items() if place == data}
+        ours = volumes.pop(published.PRAFFL, None)
+        if ours is None or not volumes:
+            yield Part(data, None, "PraFFL and baselines were not both run")
+            return
+        best = max(volumes, key=lambda label: float(np.mean(volumes[label])))
+        yield more(data, ours, volumes[best], f"PraFFL against {best}")
+
+    def grows(self, one: Statement, data: str) -> Iterator[Part]:
+        found = self.values.get((data, published.PRAFFL))
+        if found is not None and len(found.points[0]) > 2:
+            yield more(data, found.volumes(), found.volumes(when=1), "after the last round against the first")
+        elif found is not None:
+            yield Part(data, None, "there is one round only")
+
+    def better_than_at_high_heterogeneity(self, one: Statement, level: str) -> Iterator[Part]:
+        found, high = (self.values.get((f"synthetic-{each}", published.PRAFFL)) for each in (level, "high"))
+        if found is None or high is None:
+            yield Part(level, None, "PraFFL was not run on it and on high heterogeneity")
+        else:
+            yield more(level, found.volumes(), high.volumes(), f"{level} against high")
+
+    def closer_with_fewer_epochs(self, one: Statement, data: str) -> Iterator[Part]:
+        few, many = (self.values.get((data, f"tau_p-{epochs(published.HEAD_EPOCHS_TRIED)}")) for epochs in (min, max))
+        if few is None or many is None:
+            yield Part(data, None, "not all were run")
+            return
+        words = "least distance to the origin with most epochs against fewest"
+        yield more(data, _distances(many), _distances(few), words)
+
+
+def _distances(found: Solved) -> list[float]:
+    return [float(np.linalg.norm(history[-1][:, :2], axis=1).min()) for history in found.points]

@@ -54,7 +54,6 @@ CONFIGURATIONS, QUICK_CONFIGURATIONS = 5, 2
 
 
 def prepare(name: str, options: Options) -> Study:
-    """The study, with what the user chose."""
     options.refuse(name, "clients", "preferences")
     options.must_name_parts()
     chosen = known("way of training", options.algorithms, WAYS) or WAYS

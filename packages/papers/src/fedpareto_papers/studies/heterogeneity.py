@@ -68,7 +68,6 @@ def read(run: Run) -> Values:
 
 
 def prepare(name: str, options: Options) -> Study:
-    """The study, with what the user chose."""
     options.must_name_parts()
     alphas = tuple(_alpha(text) for text in options.preferences) or (ALPHAS[::3] if options.quick else ALPHAS)
     problems = problems_of(options, PROBLEMS, 3)

@@ -59,7 +59,6 @@ LABELS, RIDERS = "false labels", "free riders"
 
 
 def prepare(name: str, options: Options) -> Study:
-    """The study, with what the user chose."""
     options.refuse(name, "algorithms", "preferences")
     options.must_name_parts()
     problems = problems_of(options, PROBLEMS, 2)

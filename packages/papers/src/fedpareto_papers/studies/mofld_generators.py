@@ -64,7 +64,6 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 def prepare(name: str, options: Options) -> Searches:
-    """The comparison, with what the user chose."""
     options.refuse(name, "rounds", "problems", "preferences")
     chosen = known("search for weights", options.algorithms, VARIANTS)
     seeds = SEEDS if options.seeds is None else tuple(range(options.seeds))
@@ -87,7 +86,6 @@ class Searches(Study[Fronts]):
         return [runs.cell_of(self.options, self.search(name)) for name in self.variants]
 
     def search(self, name: str) -> Search:
-        """One of the variants."""
         variant = VARIANTS[name]
         return Search(
             name=f"{self.name}/{name}",
@@ -103,7 +101,6 @@ class Searches(Study[Fronts]):
         )
 
     def outcome(self, found: Sequence[Found[Fronts]], folder: Path) -> Outcome:
-        """Make a table of the runs and a figure of hypervolumes over trainings."""
         fronts = {name: one.result for name, one in zip(self.variants, found, strict=True)}
         rows = [row_of(name, one) for name, one in fronts.items()]
         record = {
@@ -118,7 +115,6 @@ class Searches(Study[Fronts]):
         return Outcome(record, [self.table(rows), *self.remarks(rows)], files)
 
     def table(self, rows: Sequence[Row]) -> Any:
-        """Means over the seeds."""
         headings = ("hypervolume", "points found", "trainings", "million steps", "whole front after")
         lines = [
             (
@@ -134,7 +130,6 @@ class Searches(Study[Fronts]):
         return table(self.headline, ["search"], headings, lines)
 
     def remarks(self, rows: Sequence[Row]) -> Iterator[str]:
-        """Explain how to read the table."""
         yield (
             f"Hypervolume from {REFERENCE}: the whole front has {rows[0].ceiling:.1f}, the thesis's best configuration "
             f"{BEST_PUBLISHED}, with 100,000 steps of a client in a training where we have {STEPS * TRAINING_ROUNDS:,} "
@@ -165,7 +160,6 @@ class Row:
 
 
 def row_of(name: str, found: Fronts) -> Row:
-    """A row of the table."""
     known_front = found.known_front
     assert known_front is not None, "deep-sea treasure's front is known"
     ends = [growth.trainings[-1] for growth in found.growths]

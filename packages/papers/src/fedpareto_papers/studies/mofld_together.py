@@ -30,7 +30,6 @@ VOLUME = "hypervolume"
 
 
 def prepare(name: str, options: Options) -> Study:
-    """The study, with what the user chose."""
     options.refuse(name, "preferences")
     options.must_name_parts()
     problems = known("problem of this study", options.problems, PROBLEMS) or (

@@ -41,7 +41,6 @@ USUAL, QUICK = {"seeds": 10, "rounds": 30, "clients": 10}, {"seeds": 2, "rounds"
 
 
 def prepare(name: str, options: Options) -> Study:
-    """The study, with what the user chose."""
     options.refuse(name, "algorithms", "preferences")
     options.must_name_parts()
     problems = problems_of(options, PROBLEMS, 3)

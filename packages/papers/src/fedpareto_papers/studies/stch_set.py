@@ -31,7 +31,6 @@ Key = tuple[str, str]
 
 
 def prepare(name: str, options: Options) -> Descents:
-    """The study, with what the user chose."""
     options.refuse(name, "rounds", "clients", "preferences")
     device = "cpu"
     for text in options.settings:

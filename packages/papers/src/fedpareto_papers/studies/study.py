@@ -65,7 +65,6 @@ class Contrast:
 
 
 def _told(difference: float) -> str:
-    """Write a difference with four decimals, or as a power of ten where these would show nothing."""
     return f"{difference:+.4f}" if not difference or abs(difference) >= TOLD else f"{difference:+.1e}"
 
 
@@ -100,7 +99,6 @@ class Study(study.Study[Values]):
         return [replace(one, name=f"{self.name}/{one.name}") for one in self.runs]
 
     def outcome(self, found: Sequence[Found[Values]], folder: Path) -> Outcome:
-        """Make a table, a picture and the verdict."""
         judged = self.judge({one.name.removeprefix(f"{self.name}/"): one.result for one in found})
         record = as_json(self, judged) | {"seconds": {one.name: one.seconds for one in found}}
         files = [*save_json(folder, self.name, record), *draw(self, judged.points, folder)]
@@ -189,7 +187,6 @@ def by_place(points: Sequence[Point]) -> dict[tuple[str, float], dict[str, Seque
 
 
 def table(shown: Study, points: Sequence[Point]) -> Any:
-    """Means and deviations over seeds; the best way of a row is marked where it is beyond doubt."""
     ways = list(dict.fromkeys(point.way for point in points))
     lines = []
     for (panel, place), of in by_place(points).items():
@@ -211,7 +208,6 @@ def _verdict(shown: Study, judged: Judged) -> Iterator[str]:
 
 
 def as_json(shown: Study, judged: Judged) -> dict[str, Any]:
-    """Every number that was compared, and the verdict."""
     return {
         "name": shown.name,
         "size": shown.told,

@@ -170,7 +170,6 @@ def side_of(title: str, weights: Sequence[Sequence[Sequence[float]]], values: np
 
 
 def result_of(non_federated: Side, federated: Side) -> Result:
-    """Both halves with the verdict on them."""
     alone, together = (np.array([point.mean for point in side.points]) for side in (non_federated, federated))
     dominated = sum(_is_dominated(point, together) for point in non_federated.front)
     share = dominated / len(non_federated.front)
@@ -206,7 +205,6 @@ def _is_beaten_in(configuration: int, non_federated: Side, federated: Side) -> b
 
 
 def prepare(name: str, options: Options) -> Figure51:
-    """The figure, with what the user chose."""
     options.refuse(name, "clients", "problems", "algorithms", "preferences")
     options.must_name_parts()
     options = options.sized({"seeds": RUNS, "rounds": ROUNDS}, {"seeds": QUICK_RUNS, "rounds": QUICK_ROUNDS})
@@ -253,7 +251,6 @@ class Figure51(Study[np.ndarray]):
         return Cell(f"{self.name}/{name}", draft, read, called=name)
 
     def result(self, found: Sequence[Found[np.ndarray]]) -> Result:
-        """Both halves of the figure with the verdict."""
         values = np.stack([one.result for one in found])
         sides = [
             side_of(title, self.sizes.preferences, values[place :: len(ALGORITHMS)])
@@ -262,14 +259,12 @@ class Figure51(Study[np.ndarray]):
         return result_of(*sides)
 
     def outcome(self, found: Sequence[Found[np.ndarray]], folder: Path) -> Outcome:
-        """Make the figure, and the verdict on the claim."""
         result = self.result(found)
         shown = [_side_line(side) for side in (result.non_federated, result.federated)]
         lines = [*shown, _verdict_line(self.options.quick, result.verdict)]
         return Outcome(self.as_json(result), lines, save(folder, self.name, picture(result)))
 
     def as_json(self, result: Result) -> dict[str, Any]:
-        """The sizes, what the thesis does not give, both halves and the verdict."""
         given, sizes = self.options, self.sizes
         return {
             "figure": self.name,

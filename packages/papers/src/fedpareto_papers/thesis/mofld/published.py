@@ -61,7 +61,6 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """As printed."""
         if self == NON_FEDERATED:
             return NON_FEDERATED_NAME
         return f"{self.clients}/{self.local_steps // 1000}k/{'T' if self.warm_start else 'F'}"

@@ -16,6 +16,7 @@ import numpy as np
 from fedpareto.moo.dominance import front
 from fedpareto.moo.indicators import all_indicators
 from fedpareto_papers.catalogue import Options, Outcome, known
+from fedpareto_papers.claims import At, Claim, Judge, Part, Statement, Verdict
 from fedpareto_papers.figures import Series, save_series
 from fedpareto_papers.study import (
     Cell,
@@ -29,7 +30,7 @@ from fedpareto_papers.study import (
     save_rows,
     table,
 )
-from fedpareto_papers.thesis.mofld import claims, published, runs
+from fedpareto_papers.thesis.mofld import published, runs
 from fedpareto_papers.thesis.mofld.published import CONFIGURATIONS, ENVIRONMENTS, Figure
 from fedpareto_papers.thesis.mofld.runs import Fronts, Search
 
@@ -44,7 +45,6 @@ POWERS = {1e1: "·10", 1e7: "·10⁷"}
 
 
 def prepare(name: str, options: Options) -> Tables:
-    """A table, with what the user chose."""
     options.refuse(name, "rounds", "clients", "preferences")
     short = {environment.problem: key for key, environment in ENVIRONMENTS.items()}
     chosen = known("environment of chapter 3", [short.get(one, one) for one in options.problems], ENVIRONMENTS)
@@ -94,7 +94,6 @@ class Tables(Study[Fronts]):
         return [runs.cell_of(self.options, search_of(*run)) for run in self.runs]
 
     def outcome(self, found: Sequence[Found[Fronts]], folder: Path) -> Outcome:
-        """Make a table of the runs, the figures, and the verdicts on the thesis's claims."""
         fronts = {run: one.result for run, one in zip(self.runs, found, strict=True)}
         rows = rows_of(fronts)
         means = {
@@ -102,7 +101,7 @@ class Tables(Study[Fronts]):
             for row in rows
             for metric in row.values
         }
-        judged = [] if self.options.quick else judgeable(claims.verdicts(means))
+        judged = [] if self.options.quick else judgeable(verdicts(means))
         record = {
             "name": self.name,
             "plan": runs.plan(self.options),
@@ -115,7 +114,6 @@ class Tables(Study[Fronts]):
         return Outcome(record, [self.table(rows), *self.remarks(fronts), *map(str, judged)], files)
 
     def table(self, rows: Sequence[Row]) -> Any:
-        """Ours, and what was published in brackets."""
         metrics = COLUMNS[self.name]
         lines = [
             [ENVIRONMENTS[row["environment"]].title, row["configuration"], *(cell(row, metric) for metric in metrics)]
@@ -125,7 +123,6 @@ class Tables(Study[Fronts]):
         return table(self.headline, ("environment", "configuration"), headings, lines, section=1)
 
     def remarks(self, found: Mapping[Place, Fronts]) -> Iterator[str]:
-        """Explain how to read the table."""
         yield (
             "A configuration: clients / local steps in a round / warm start. In brackets: published. ± is the "
             "deviation over seeds (population), which the thesis calls variance."
@@ -140,7 +137,6 @@ class Tables(Study[Fronts]):
 
 
 def rows_of(found: Mapping[Place, Fronts]) -> list[Row]:
-    """The rows of the table."""
     fronts = {environment: whole_front(environment, found) for environment, _ in found}
     return [
         Row(
@@ -211,3 +207,66 @@ def _series(figure: Figure, environment: str, found: Mapping[Place, Fronts]) -> 
     if figure.objectives is None:
         return list(runs.lines(here, ENVIRONMENTS[environment].reference))
     return [Series(name, one.growths[0].front[:, list(figure.objectives)]) for name, one in here.items()]
+
+
+# -- the thesis's claims, in claims.toml -------------------------------------------------------------------------------
+
+
+Key = tuple[str, str, str]
+"""Metric, environment, configuration (such as 3/10k/F)."""
+
+
+def verdicts(values: Mapping[Key, float]) -> list[Claim]:
+    """Every claim, checked on the means over seeds that there are."""
+    return _Judge(values).verdicts()
+
+
+def holds_as_published() -> list[Claim]:
+    """Every claim, checked on the thesis's own numbers."""
+    return verdicts(published_values())
+
+
+def published_values() -> dict[Key, float]:
+    """The means that the thesis prints."""
+    return {
+        (metric, environment, name): entry.mean
+        for metric, rows in published.TABLES.items()
+        for name, columns in rows.items()
+        for environment, entry in columns.items()
+    }
+
+
+class _Judge(Judge):
+    package = "fedpareto_papers.thesis.mofld"
+
+    def title(self, place: str) -> str:
+        return published.ENVIRONMENTS[place].title
+
+    def where(self, one: Statement, at: At, name: str) -> str:
+        return f"{self.title(at.place)} {name}"
+
+    def against(self, one: Statement, at: At, better: tuple[str, float], other: tuple[str, float]) -> str:
+        unit = published.scale(at.metric, at.place)
+        return f"{better[1] / unit:.1f} against {other[0]} {other[1] / unit:.1f}"
+
+    def conclude(self, one: Statement, parts: Mapping[str, Sequence[Part]]) -> tuple[Verdict, str]:
+        """The verdict; comparisons that lack a value are counted, not listed.
+
+        A claim about all places `together` is that neither side is always better, which one comparison on each side
+        shows and only all of them refute.
+        """
+        known = {place: [part for part in found if part.holds is not None] for place, found in parts.items()}
+        verdict, detail = super().conclude(one, known)
+        holds = [part.holds for found in known.values() for part in found]
+        if not holds:
+            return verdict, detail
+        lacking = sum(len(found) - len(known[place]) for place, found in parts.items() if known[place])
+        if one.together:
+            is_whole = not lacking and all(known.values())
+            verdict = "holds" if len(set(holds)) == 2 else "does not hold" if is_whole else "cannot be judged"
+        elif verdict == "holds" and lacking:
+            verdict = "holds in part"
+        if lacking:
+            listed, split, missing = detail.partition("; not run: ")
+            detail = f"{listed}; {lacking} more lack a value{split}{missing}"
+        return verdict, detail

@@ -29,12 +29,10 @@ def sized(options: Options) -> Options:
 
 
 def words(options: Options) -> list[str]:
-    """The size in words."""
     return [] if options.seeds is None else [f"at most {options.seeds} seed{'s' * (options.seeds > 1)} each"]
 
 
 def plan(options: Options) -> dict[str, Any]:
-    """The size as JSON values."""
     return {"seeds": options.seeds, "quick": options.quick, "settings": list(options.settings)}
 
 
@@ -101,7 +99,6 @@ class Growth:
 
     @property
     def front(self) -> np.ndarray:
-        """The final front."""
         return self.fronts[-1]
 
     def hypervolumes(self, reference: Sequence[float]) -> list[float]:
@@ -127,7 +124,6 @@ class Fronts:
 
 
 def read(run: Run) -> Fronts:
-    """Read the fronts of a search."""
     settings = run.spec.to_mapping()
     steps = run.spec.clients * settings["learner"]["steps"] * settings["algorithm"]["training_rounds"]
     return Fronts(growths(run.folder, run.spec.seeds), run.spec.problem.known_front(), steps)
@@ -168,7 +164,6 @@ def mean_over_trainings(curves: Sequence[tuple[Sequence[int], Sequence[float]]])
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and population deviation."""
     return f"{np.mean(values):.1f} ± {np.std(values):.1f}"
 
 

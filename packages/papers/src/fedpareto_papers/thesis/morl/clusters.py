@@ -33,7 +33,6 @@ RARELY = 0.5
 
 
 def prepare(name: str, options: Options) -> Clusters:
-    """Either study, with what the user chose."""
     options.refuse(name, "rounds", "algorithms", "preferences", *(() if name == CFL else ("clients",)))
     options = runs.sized(options)
     chosen = runs.environments(options.problems, default=("dst",))
@@ -75,7 +74,6 @@ class History:
         return np.array([[measure(history[r]) for r in self.rounds] for history in histories])
 
     def agreement(self) -> np.ndarray:
-        """The adjusted Rand index of clusters and groups, `[seeds, rounds]`."""
         return self.over_rounds(lambda clusters: rand_index(self.groups, labels(clusters, len(self.groups))))
 
     @property
@@ -100,7 +98,6 @@ class Clusters(Study[Returns]):
         return [runs.cell_of(self.options, training) for training in self.trainings.values()]
 
     def outcome(self, found: Sequence[Found[Returns]], folder: Path) -> Outcome:
-        """Make a table of the clusters, the figures, and the verdicts on the thesis's claims."""
         histories = [
             _history(*key, training, reading.load(one.folder))
             for (key, training), one in zip(self.trainings.items(), found, strict=True)
@@ -134,7 +131,6 @@ def _history(environment: str, kind: str, training: Training, record: Record) ->
 
 
 def labels(clusters: Sequence[Sequence[int]], clients: int) -> list[int]:
-    """The cluster of each client."""
     of_client = {client: number for number, cluster in enumerate(clusters) for client in cluster}
     return [of_client[client] for client in range(clients)]
 
@@ -206,7 +202,6 @@ def _by_round(history: History) -> dict[str, Any]:
 
 
 def _on_groups(histories: Sequence[History]) -> list[Claim]:
-    """Section 4.3.5."""
     parts = []
     for history in histories:
         if (history.environment, history.kind) == ("moll", "balanced") and history.rounds[-1] >= SEPARATED_BY:
@@ -217,7 +212,6 @@ def _on_groups(histories: Sequence[History]) -> list[Claim]:
 
 
 def _on_cfl(histories: Sequence[History]) -> list[Claim]:
-    """Section A.2.2.3."""
     rare, uneven = [], []
     for history in histories:
         title = ENVIRONMENTS[history.environment].title

@@ -140,7 +140,6 @@ def selected(environment: str, algorithm: str) -> Selected:
 
 
 def title(algorithm: str) -> str:
-    """As the thesis calls an algorithm."""
     base = algorithm.removesuffix(FINE_TUNED)
     if algorithm.endswith(FINE_TUNED):
         return f"{TITLES[base]}+FT"

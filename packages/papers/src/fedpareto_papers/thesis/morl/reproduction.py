@@ -6,7 +6,7 @@ goes for the ablation's tables 4.2 and 4.7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,10 @@ import numpy as np
 
 from fedpareto.contract.registry import FINE_TUNED
 from fedpareto_papers.catalogue import CATALOGUE, Options, Outcome, known, read_json
-from fedpareto_papers.claims import Claim
+from fedpareto_papers.claims import At, Claim, Judge, Part, Statement
 from fedpareto_papers.figures import Series, save_series
-from fedpareto_papers.study import (
-    Cell,
-    Entry,
-    Found,
-    Row,
-    Study,
-    claims_json,
-    judgeable,
-    save_json,
-    save_rows,
-    table,
-)
-from fedpareto_papers.thesis.morl import claims, published, runs
+from fedpareto_papers.study import Cell, Entry, Found, Row, Study, claims_json, judgeable, save_json, save_rows, table
+from fedpareto_papers.thesis.morl import published, runs
 from fedpareto_papers.thesis.morl.published import DISTRIBUTIONS, ENVIRONMENTS, METRICS
 from fedpareto_papers.thesis.morl.runs import BEST_KNOWN, NOT_TUNED, PERFECT, Returns, Training
 
@@ -50,7 +39,6 @@ POWERS = {1e1: "·10", 1e2: "·10²", 1e4: "·10⁴", 1e7: "·10⁷"}
 
 
 def prepare(name: str, options: Options) -> Tables:
-    """A table or figure, with what the user chose."""
     options.refuse(name, "rounds")
     options = runs.sized(options)
     if name.startswith(MAIN):
@@ -99,7 +87,6 @@ class Tables(Study[Returns]):
 
     @property
     def metrics(self) -> Sequence[str]:
-        """The columns of its table."""
         return COLUMNS.get(self.name, METRICS)
 
     def size(self) -> list[str]:
@@ -109,7 +96,6 @@ class Tables(Study[Returns]):
         return [runs.cell_of(self.options, training) for training in self.trainings]
 
     def outcome(self, found: Sequence[Found[Returns]], folder: Path) -> Outcome:
-        """Make a table of the trainings, the figure, and the verdicts on the thesis's claims."""
         results = list(zip(self.trainings, (one.result for one in found), strict=True))
         rows = rows_of(self.name, results)
         record = {
@@ -160,7 +146,6 @@ def _rows(name: str, training: Training, found: Returns, front: np.ndarray) -> I
 
 
 def _entries(name: str, training: Training, variant: str) -> dict[str, Entry]:
-    """Published entries by metric."""
     if name.startswith(MAIN):
         lines = {metric: found[training.preferences][variant] for metric, found in published.TABLES.items()}
     else:
@@ -173,21 +158,20 @@ def _entries(name: str, training: Training, variant: str) -> dict[str, Entry]:
 
 def judge(folder: Path, options: Options) -> list[Claim]:
     """The claims that can be checked on what was run with this size and is in the folder."""
-    values: dict[claims.Key, float] = {}
+    values: dict[Key, float] = {}
     for name in CATALOGUE:
         record = read_json(folder / f"{name}.json") or {}
         if record.get("plan") == runs.plan(options):
             for one in record.get("rows", []):  # The studies of clusters have none.
                 key = one["environment"], one["preferences"], one["algorithm"]
                 values |= {(metric, *key): value["ours"] for metric, value in one["metrics"].items()}
-    return judgeable(claims.verdicts(values))
+    return judgeable(verdicts(values))
 
 
 # -- what is shown -------------------------------------------------------------------------------------------------
 
 
 def in_words(study: Tables, rows: Sequence[Row]) -> Any:
-    """A table of ours, and what was published in brackets."""
     left = ("environment", "preferences", "algorithm")
     lines = [
         [ENVIRONMENTS[row["environment"]].title, row["preferences"], _title(row)]
@@ -214,7 +198,6 @@ def _name(metric: str) -> str:
 
 
 def remarks(study: Tables, found: Sequence[Returns], rows: Sequence[Row]) -> Iterator[str]:
-    """Explain how to read the table, and how close it is to the published one."""
     yield "In brackets: published. ± is the deviation over seeds (population)."
     if any(row["algorithm"] == BEST_KNOWN for row in rows):
         yield (
@@ -253,7 +236,6 @@ def agreement(rows: Sequence[Row], metrics: Sequence[str]) -> Iterator[str]:
 
 
 def draw(name: str, rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw rewards over a parameter, ours and the published ones."""
     panels = {
         ENVIRONMENTS[environment].title: _lines([row for row in rows if row["environment"] == environment])
         for environment in dict.fromkeys(row["environment"] for row in rows)
@@ -272,3 +254,98 @@ def _lines(rows: Sequence[Row]) -> list[Series]:
         Series(title, np.array([values, [mean for mean, _ in found]]).T, "line", np.array([one for _, one in found]))
         for title, found in means.items()
     ]
+
+
+# -- the thesis's claims, in claims.toml -------------------------------------------------------------------------------
+
+
+Key = tuple[str, str, str, str]
+"""Metric, environment, preferences, algorithm (such as fedpref+ft or fedpref+ft,top_ratio=0.2)."""
+NEARLY_ONE = 1.05
+"""A mean cardinality that is printed as 1.0."""
+
+
+def verdicts(values: Mapping[Key, float]) -> list[Claim]:
+    """Every claim, checked on the means over seeds that there are."""
+    return _Judge(values).verdicts()
+
+
+def holds_as_published() -> list[Claim]:
+    """Every claim, checked on the thesis's own numbers."""
+    return verdicts(published_values())
+
+
+def published_values() -> dict[Key, float]:
+    """The means that the thesis prints."""
+    found: dict[Key, float] = {}
+    for metric, by_preferences in published.TABLES.items():
+        for preferences, rows in by_preferences.items():
+            _put(found, metric, preferences, rows)
+    for metric, rows in published.ABLATION.items():
+        _put(found, metric, "dirichlet", rows)
+    for name, lines in (("top_ratio", published.TOP_RATIOS), ("similarity_bound", published.SIMILARITY_BOUNDS)):
+        _put(found, "reward", "dirichlet", {varied(name, value): columns for value, columns in lines.items()})
+    return found
+
+
+def _put(found: dict[Key, float], metric: str, preferences: str, rows: Mapping[str, Mapping[str, Entry]]) -> None:
+    for algorithm, columns in rows.items():
+        for environment, entry in columns.items():
+            found[metric, environment, preferences, algorithm] = entry.mean
+
+
+def varied(parameter: str, value: float) -> str:
+    """The name of FedPref+FT with another value of a parameter."""
+    return f"fedpref{FINE_TUNED},{parameter}={value}"
+
+
+class _Judge(Judge):
+    package = "fedpareto_papers.thesis.morl"
+    lower_is_better = published.LOWER_IS_BETTER
+
+    def key(self, at: At, name: str) -> Key:
+        return at.metric, at.place, at.given, name
+
+    def title(self, place: str) -> str:
+        return ENVIRONMENTS[place].title
+
+    def name(self, name: str) -> str:
+        base, comma, parameter = name.partition(",")
+        return parameter.partition("=")[2] if comma else published.title(base)
+
+    def where(self, one: Statement, at: At, name: str) -> str:
+        kind = "" if at.metric == "reward" else f" {at.metric}"
+        return self.title(at.place) + ("" if one.words == "parameter" else f"{kind}, {DISTRIBUTIONS[at.given]}")
+
+    def number(self, at: At, value: float) -> str:
+        return f"{value / published.scale(at.metric, at.place):.2f}"
+
+    def against(self, one: Statement, at: At, better: tuple[str, float], other: tuple[str, float]) -> str:
+        if one.words != "parameter":
+            return super().against(one, at, better, other)
+        return f"{better[1]:.2f} at {self.name(better[0])} against {other[1]:.2f}"
+
+    def worse_when_equidistant(self, one: Statement, environment: str) -> Iterator[Part]:
+        for name in ("fedavg", "fedavg+ft", "fedprox", "fedprox+ft"):
+            place = f"{self.title(environment)}, {self.name(name)}"
+            keys = {given: ("reward", environment, given, name) for given in DISTRIBUTIONS}
+            values = {given: self.values[key] for given, key in keys.items() if key in self.values}
+            if len(values) < len(keys):
+                yield Part(place, None, "no value under some preferences")
+                continue
+            detail = ", ".join(f"{given} {value:.2f}" for given, value in values.items())
+            yield Part(place, min(values, key=values.__getitem__) == "equidistant", detail)
+
+    def one_solution(self, one: Statement, environment: str) -> Iterator[Part]:
+        for given, title in DISTRIBUTIONS.items():
+            for name in ("fedavg", "fedprox"):
+                value = self.values.get(("cardinality", environment, given, name))
+                yield _counted(f"{title}, {self.name(name)}", value, value is not None and value < NEARLY_ONE)
+
+    def more_than_seven(self, one: Statement, environment: str) -> Iterable[Part]:
+        value = self.values.get(("cardinality", environment, "dirichlet", "fedpref+ft"))
+        return [_counted("Dirichlet", value, value is not None and value > 7)]
+
+
+def _counted(place: str, value: float | None, holds: bool) -> Part:
+    return Part(place, None, "no value") if value is None else Part(place, holds, f"{value:.1f}")

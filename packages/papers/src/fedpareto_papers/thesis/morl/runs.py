@@ -38,7 +38,6 @@ def sized(options: Options) -> Options:
 
 
 def words(options: Options) -> str:
-    """The size in words."""
     seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
     return seeds + ("" if options.clients is None else f", {options.clients} clients")
 
@@ -142,7 +141,6 @@ def evaluate_every(rounds: int) -> int:
 
 
 def read(run: Run) -> Returns:
-    """Read the clients' results."""
     spec, part = run.spec, run.record.held_out
     lines = [{line.round: line for line in run.record.of_seed(seed)} for seed in spec.seeds]
     return Returns(
