@@ -13,7 +13,7 @@ from fedpareto.record.store import RunFolder
 from fedpareto_papers import catalogue
 from fedpareto_papers.praffl import published
 from fedpareto_papers.praffl import reproduction as praffl
-from fedpareto_papers.praffl.pooled import Decided, measures
+from fedpareto_papers.praffl.reproduction import Decided, measures
 
 
 def quick(name, tmp_path, **options):

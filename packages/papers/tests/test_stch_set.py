@@ -12,13 +12,13 @@ from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.config.interrupts import Stopped
 from fedpareto.moo.set_scalarise import smooth_tchebycheff_set
 from fedpareto_papers import catalogue
-from fedpareto_papers.studies import set_descent, stch_set
-from fedpareto_papers.studies.set_descent import DIMENSIONS, FAMILIES, HIDDEN, METHODS, Served
+from fedpareto_papers.studies import stch_set
+from fedpareto_papers.studies.stch_set import DIMENSIONS, FAMILIES, HIDDEN, METHODS, Served
 
 
 def test_the_problems_have_their_published_sizes():
     for name, m, K in (("quadratic", 128, 5), ("linear", 1000, 5), ("nonlinear", 1000, 10)):
-        instance = set_descent.draw(name, (0, 1))
+        instance = stch_set.draw(name, (0, 1))
         assert instance.losses(instance.begin).shape == (2, m, K)
         assert instance.preferences.shape == (2, K, m)
         assert torch.allclose(instance.preferences.sum(dim=2), torch.ones(2, K), atol=1e-5)
@@ -30,7 +30,7 @@ def test_a_network_is_p_relu_w_a_plus_q_plus_o():
     stream = np.random.default_rng(0)
     x = stream.standard_normal((1, 2, HIDDEN * (DIMENSIONS + 2) + 1))
     inputs = stream.standard_normal((1, 3, DIMENSIONS))
-    found = set_descent._network(torch.as_tensor(x), torch.as_tensor(inputs))
+    found = stch_set._network(torch.as_tensor(x), torch.as_tensor(inputs))
     for k in range(2):
         cut = HIDDEN * DIMENSIONS
         W, p, q, o = np.split(x[0, k], [cut, cut + HIDDEN, cut + 2 * HIDDEN])
@@ -40,7 +40,7 @@ def test_a_network_is_p_relu_w_a_plus_q_plus_o():
 
 
 def test_a_loss_is_the_square_of_something_linear():
-    instance = set_descent.draw("quadratic", (3,), losses=40, solutions=1)
+    instance = stch_set.draw("quadratic", (3,), losses=40, solutions=1)
     places = [torch.full((1, 1, DIMENSIONS), float(t)) for t in range(4)]
     at = [instance.losses(place)[0, :, 0] for place in places]
     assert (at[0] <= 4).all()  # b² with b in [−2, 2]
@@ -51,23 +51,23 @@ def test_a_loss_is_the_square_of_something_linear():
 
 
 def test_a_seed_descends_alone_as_in_a_stack():
-    together = set_descent.draw("linear", (0, 1), losses=20, solutions=2)
-    alone = set_descent.draw("linear", (1,), losses=20, solutions=2)
+    together = stch_set.draw("linear", (0, 1), losses=20, solutions=2)
+    alone = stch_set.draw("linear", (1,), losses=20, solutions=2)
     for method in METHODS:
-        two, one = (set_descent.descend("linear", method, each, 50) for each in (together, alone))
+        two, one = (stch_set.descend("linear", method, each, 50) for each in (together, alone))
         assert two.worst[1] == pytest.approx(one.worst[0], rel=1e-4)
 
 
 def test_the_value_of_stch_set_is_eq_9_of_every_seed():
-    instance = set_descent.draw("quadratic", (0, 1), losses=6, solutions=3)
+    instance = stch_set.draw("quadratic", (0, 1), losses=6, solutions=3)
     losses = instance.losses(instance.begin)
     expected = sum(smooth_tchebycheff_set(of_seed, torch.ones(6), 0.1) for of_seed in losses)
-    assert set_descent.value("stch-set", losses, instance.preferences, 0.1).item() == pytest.approx(expected.item())
+    assert stch_set.value("stch-set", losses, instance.preferences, 0.1).item() == pytest.approx(expected.item())
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_schedule_free_descent_finds_the_minimum(adaptive):
-    path = set_descent.ScheduleFree(torch.tensor([[3.0, -2.0]]), adaptive)
+    path = stch_set.ScheduleFree(torch.tensor([[3.0, -2.0]]), adaptive)
     for _ in range(3_000):
         path.step(2 * (path.y - torch.tensor([[1.0, 0.5]])))
     assert torch.allclose(path.x, torch.tensor([[1.0, 0.5]]), atol=0.01)
@@ -75,15 +75,15 @@ def test_schedule_free_descent_finds_the_minimum(adaptive):
 
 def test_one_loss_for_each_solution_can_be_met_exactly():
     """With as many solutions as losses everything can be 0; one linear scalarisation for each cannot promise that."""
-    instance = set_descent.draw("quadratic", (0,), losses=3, solutions=3)
-    assert set_descent.descend("quadratic", "tch-set", instance, 1_500).worst[0] < 0.01
+    instance = stch_set.draw("quadratic", (0,), losses=3, solutions=3)
+    assert stch_set.descend("quadratic", "tch-set", instance, 1_500).worst[0] < 0.01
 
 
 @pytest.mark.takes_long
 @pytest.mark.parametrize("problem", ["quadratic", "linear"])
 def test_sets_serve_the_worst_loss_better_than_linear_scalarisation(problem):
-    instance = set_descent.draw(problem, range(3), losses=60, solutions=4)
-    found = {method: set_descent.descend(problem, method, instance, 600) for method in ("stch-set", "som", "ls")}
+    instance = stch_set.draw(problem, range(3), losses=60, solutions=4)
+    found = {method: stch_set.descend(problem, method, instance, 600) for method in ("stch-set", "som", "ls")}
     for seed in range(3):
         assert found["stch-set"].worst[seed] < 0.6 * found["ls"].worst[seed]
         assert found["stch-set"].worst[seed] < found["som"].worst[seed]

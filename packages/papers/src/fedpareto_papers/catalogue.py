@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.config.parameters import build
@@ -15,6 +15,7 @@ from fedpareto_papers import tables
 
 if TYPE_CHECKING:
     from fedpareto.campaigns.parallel import Jobs
+    from fedpareto_papers.study import Study
 
 Say = Callable[[str], None]
 """Shows the user the progress, one message at a time."""
@@ -72,24 +73,13 @@ class Outcome:
     """Figures and tables that were written."""
 
 
-class Reproduction(Protocol):
-    """A reproduction, ready to run."""
-
-    @property
-    def headline(self) -> str:
-        """Title and size in words."""
-
-    def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
-        """Runs what is not in the folder yet; raises Stopped if the user stops it."""
-
-
 @dataclass(frozen=True)
 class Entry:
     """A published result."""
 
     about: str
     module: str
-    """Module of this package whose `prepare(name, options)` makes the Reproduction."""
+    """Module of this package whose `prepare(name, options)` makes the Study."""
 
 
 CATALOGUE: Mapping[str, Entry] = {
@@ -118,11 +108,11 @@ def name_of(text: str) -> str:
     raise UnknownName("table or figure", text, CATALOGUE)
 
 
-def prepare(text: str, options: Options) -> Reproduction:
+def prepare(text: str, options: Options) -> Study[Any]:
     """The reproduction of that name; invalid options are reported before anything runs."""
     name = name_of(text)
     module = import_module(f"fedpareto_papers.{CATALOGUE[name].module}")
-    ready: Reproduction = module.prepare(name, options)
+    ready: Study[Any] = module.prepare(name, options)
     return ready
 
 

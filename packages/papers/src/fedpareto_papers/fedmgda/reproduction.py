@@ -434,6 +434,8 @@ def _percent(share: float) -> str:
 
 
 class _Judge(Judge):
+    """Claims compare means over the seeds. Accuracies are shares of 1; a point is 0.01 of them."""
+
     package = "fedpareto_papers.fedmgda"
     lower_is_better = ("loss", "deviation")
 

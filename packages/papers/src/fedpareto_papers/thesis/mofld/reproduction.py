@@ -237,6 +237,8 @@ def published_values() -> dict[Key, float]:
 
 
 class _Judge(Judge):
+    """Claims compare means and do not weigh the deviation over seeds. Environments that were not run are named."""
+
     package = "fedpareto_papers.thesis.mofld"
 
     def title(self, place: str) -> str:

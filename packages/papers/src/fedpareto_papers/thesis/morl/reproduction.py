@@ -300,6 +300,8 @@ def varied(parameter: str, value: float) -> str:
 
 
 class _Judge(Judge):
+    """Claims compare means and do not weigh the deviation over seeds. Environments that were not run are named."""
+
     package = "fedpareto_papers.thesis.morl"
     lower_is_better = published.LOWER_IS_BETTER
 
