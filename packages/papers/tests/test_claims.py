@@ -10,6 +10,7 @@ import pytest
 
 from fedpareto.config.errors import UserError
 from fedpareto_papers import claims, tables
+from fedpareto_papers.catalogue import CATALOGUE
 from fedpareto_papers.claims import Judge, Statement
 
 FOLDER = Path(claims.__file__).parent
@@ -17,8 +18,8 @@ FILES = {
     ".".join(("fedpareto_papers", *path.parent.relative_to(FOLDER).parts)): path
     for path in sorted(FOLDER.rglob(claims.FILE))
 }
-JUDGES = {"fedpareto_papers.studies": "stch_set", "fedpareto_papers.fedfew": "claims"}
-MODULES = [f"{package}.{JUDGES.get(package, 'reproduction')}" for package in FILES]
+MODULES = [f"fedpareto_papers.{name}" for name in {"fedfew.claims", *(one.module for one in CATALOGUE.values())}]
+"""Modules of the package in which there are Judges."""
 GOOD = """
 [names]
 pair = ["a", "b"]
@@ -47,11 +48,13 @@ def test_every_claim_ends_its_sentence_and_is_used(package):
         assert one.section
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_hook_is_a_method_of_the_papers_judge(module):
-    judges = [one for one in vars(import_module(module)).values() if isinstance(one, type) and issubclass(one, Judge)]
-    for name, one in claims.statements(module.rpartition(".")[0]).items():
-        assert not one.hook or any(hasattr(judge, one.hook) for judge in judges), name
+@pytest.mark.parametrize("package", FILES)
+def test_every_hook_is_a_method_of_a_judge_of_the_paper(package):
+    modules = [import_module(module) for module in MODULES if module.startswith(f"{package}.")]
+    judges = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
+    for name, one in claims.statements(package).items():
+        hooked = [judge for judge in judges if issubclass(judge, Judge) and hasattr(judge, one.hook or "compared")]
+        assert hooked, name
 
 
 def parsed(text):

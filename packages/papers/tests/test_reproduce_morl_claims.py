@@ -81,16 +81,18 @@ def test_shown_rounds_are_the_thesis_or_at_the_same_share():
 
 def test_the_claims_about_clusters():
     one, cut, uneven = [[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0], [1, 2, 3]]
-    rare, common = morl_clusters._on_cfl([history("dst", "Dirichlet", [[one, one]] * 3 + [[one, uneven]], [])])
+    rare, common = morl_clusters.verdicts(
+        "thesis-cfl", [history("dst", "Dirichlet", [[one, one]] * 3 + [[one, uneven]], [])]
+    )
     assert (rare.verdict, common.verdict) == ("holds", "holds")
     assert "1 of 4 seeds" in rare.detail
-    (rare, common) = morl_clusters._on_cfl([history("dst", "Dirichlet", [[one, cut]] * 3, [])])
+    (rare, common) = morl_clusters.verdicts("thesis-cfl", [history("dst", "Dirichlet", [[one, cut]] * 3, [])])
     assert (rare.verdict, common.verdict) == ("does not hold", "does not hold")
     late = [[one] * 16 + [cut] * 3, [one] * 17 + [cut] * 2]
-    (found,) = morl_clusters._on_groups([history("moll", "balanced", late, [0, 0, 1, 1])])
+    (found,) = morl_clusters.verdicts("thesis-clusters", [history("moll", "balanced", late, [0, 0, 1, 1])])
     assert found.verdict == "holds in part"
     assert found.detail.startswith("1 of 2 seeds")
-    assert morl_clusters._on_groups([history("dst", "balanced", late, [0, 0, 1, 1])]) == []
+    assert morl_clusters.verdicts("thesis-clusters", [history("dst", "balanced", late, [0, 0, 1, 1])]) == []
 
 
 # -- claims --------------------------------------------------------------------------------------------------------

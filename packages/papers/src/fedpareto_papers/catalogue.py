@@ -46,7 +46,8 @@ class Options:
     def sized(self, usual: Mapping[str, int | None], quick: Mapping[str, int | None]) -> Options:
         """Fill in usual sizes, or those of a quick version, where the user left them open."""
         sizes = {**usual, **(quick if self.quick else {})}
-        return replace(self, **{key: getattr(self, key) or size for key, size in sizes.items()})
+        chosen: dict[str, Any] = {key: getattr(self, key) or size for key, size in sizes.items()}
+        return replace(self, **chosen)
 
     def must_name_parts(self) -> None:
         """Raises UserError unless each setting names its section, since runs differ in algorithm and problem."""

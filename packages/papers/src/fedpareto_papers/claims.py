@@ -137,7 +137,7 @@ def parse(content: Mapping[str, Any], where: str) -> dict[str, Statement]:
         one = build(Statement, given, f"{where}: {name}")
         if not (one.says and one.section and (one.hook or (one.better and one.than))):
             raise UserError(f"{where}: {name} needs says, section, and a hook or better and than")
-        lists = {key: _expanded(getattr(one, key), groups) for key in ("places", "better", "than")}
+        lists: dict[str, Any] = {key: _expanded(getattr(one, key), groups) for key in ("places", "better", "than")}
         found[name] = replace(one, **lists, each=tuple(_expanded(words, groups) for words in one.each))
     return found
 

@@ -254,7 +254,7 @@ class _OnTable6(_Judge):
         return self.values
 
     def best_k(self, one: Statement, column: str) -> Iterator[Part]:
-        row: Mapping[int, float] = self.values[column]  # type: ignore[assignment]  # Of several K.
+        row: Mapping[int, float] = self.values[column]
         wanted = published.PEAKS["kvasir" if column == published.MEDICAL else column]
         if wanted not in row or len(row) < 2:
             yield Part(column, None, f"K = {wanted} and others were not both run")

@@ -284,16 +284,12 @@ def _column_table(column: str, results: Results) -> Any:
         if place == column:
             entry = published.published(column, label)
             theirs = "" if entry is None else f"{entry.mean:.2f} ± {entry.deviation:.2f}"
-            lines.append((TITLES.get(label, label), *_by_scoring(lambda s, one=found: _spread(one, s)), theirs))
+            lines.append((TITLES.get(label, label), *(_spread(found, scoring) for scoring in SCORINGS), theirs))
     return table(titles(results)[column], ["algorithm"], HEADINGS, lines)
 
 
 HEADINGS = (*SCORINGS.values(), PUBLISHED)
 """Columns of numbers in a table."""
-
-
-def _by_scoring(shown: Callable[[str], str]) -> list[str]:
-    return [shown(scoring) for scoring in SCORINGS]
 
 
 def _spread(found: FewRun, scoring: str) -> str:

@@ -522,5 +522,7 @@ class _Judge(Judge):
 
     def all_improve(self, one: Statement, case: str) -> Iterator[Part]:
         value = self.values.get((case, "fedmgda-plus", "improved at the end"))
-        unknown = value is None
-        yield Part(self.title(case), None if unknown else value >= NEARLY_ALL, "" if unknown else _percent(value))
+        if value is None:
+            yield Part(self.title(case), None, "no value")
+        else:
+            yield Part(self.title(case), value >= NEARLY_ALL, _percent(value))

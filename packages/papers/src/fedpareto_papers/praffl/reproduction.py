@@ -318,7 +318,7 @@ class PraFFLStudy(Study[list[list[np.ndarray]]]):
 
     def table(self, found: Sequence[Solved]) -> Any:
         """A row for each cell, ours and the published figure side by side where there is one."""
-        lines = []
+        lines: list[Sequence[str]] = []
         for one in found:
             entry = _entry(self, one) or NOTHING
             lowest, fairest = one.best(0).mean(0), one.best(1).mean(0)

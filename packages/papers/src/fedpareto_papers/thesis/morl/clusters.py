@@ -6,7 +6,7 @@ single runs; beside them we measure how far the clusters are the groups of equal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from fedpareto.record import reading
 from fedpareto.record.run_record import Record
 from fedpareto_papers.catalogue import Options, Outcome
-from fedpareto_papers.claims import Claim, Part, judged
+from fedpareto_papers.claims import Claim, Judge, Part, Statement, Verdict, judged
 from fedpareto_papers.figures import Series, save, save_series
 from fedpareto_papers.study import Cell, Found, Study, claims_json, save_json, table
 from fedpareto_papers.thesis.morl import published, runs
@@ -105,7 +105,7 @@ class Clusters(Study[Returns]):
         of_cfl = self.name == CFL
         lines = [summary(one) | ({} if of_cfl else grouping(one)) for one in histories]
         files = draw_sizes(histories, folder) if of_cfl else draw_groups(histories, folder)
-        claims = [] if self.options.quick else (_on_cfl(histories) if of_cfl else _on_groups(histories))
+        claims = [] if self.options.quick else verdicts(self.name, histories)
         rounds = {f"{one.environment} {one.kind}": _by_round(one) for one in histories}
         record = {
             "name": self.name,
@@ -201,36 +201,43 @@ def _by_round(history: History) -> dict[str, Any]:
 # -- the claims ----------------------------------------------------------------------------------------------------
 
 
-def _on_groups(histories: Sequence[History]) -> list[Claim]:
-    parts = []
-    for history in histories:
-        if (history.environment, history.kind) == ("moll", "balanced") and history.rounds[-1] >= SEPARATED_BY:
+def verdicts(name: str, histories: Sequence[History]) -> list[Claim]:
+    """The claims about a study, as far as something was run for them."""
+    return _Judge({f"{one.environment} {one.kind}": one for one in histories}, name).verdicts()
+
+
+class _Judge(Judge):
+    package = "fedpareto_papers.thesis.morl"
+
+    def verdicts(self) -> list[Claim]:
+        return [claim for claim in super().verdicts() if claim.detail]
+
+    def places(self) -> Iterable[str]:
+        return self.values
+
+    def conclude(self, one: Statement, parts: Mapping[str, Sequence[Part]]) -> tuple[Verdict, str]:
+        return judged(one.what, [part for found in parts.values() for part in found])
+
+    def groups_found(self, one: Statement, place: str) -> Iterator[Part]:
+        history = self.values.get(place)
+        if history is not None and history.rounds[-1] >= SEPARATED_BY:
             exact = (history.agreement()[:, history.rounds.index(SEPARATED_BY)] == 1).tolist()
-            parts += [Part(f"seed {seed}", one, "") for seed, one in enumerate(exact)]
-    statement = f"On MO-LL with equal groups, the clusters are the groups by the end of round {SEPARATED_BY}."
-    return [Claim("groups-found", statement, "4.3.5", *judged("seeds", parts))] if parts else []
+            yield from (Part(f"seed {seed}", holds, "") for seed, holds in enumerate(exact))
 
+    def rarely_cuts(self, one: Statement, place: str) -> Iterator[Part]:
+        history = self.values.get(place)
+        if history is not None:
+            cut = history.over_rounds(MEASURES["clusters"])[:, -1] > 1
+            detail = f"{int(cut.sum())} of {len(cut)} seeds"
+            yield Part(ENVIRONMENTS[history.environment].title, bool(cut.mean() < RARELY), detail)
 
-def _on_cfl(histories: Sequence[History]) -> list[Claim]:
-    rare, uneven = [], []
-    for history in histories:
-        title = ENVIRONMENTS[history.environment].title
+    def cuts_unevenly(self, one: Statement, place: str) -> Iterator[Part]:
+        history = self.values[place]
         cut = history.over_rounds(MEASURES["clusters"])[:, -1] > 1
-        if history.environment in ("moll", "dst"):
-            rare.append(Part(title, bool(cut.mean() < RARELY), f"{int(cut.sum())} of {len(cut)} seeds"))
         if cut.any():
             single = history.over_rounds(MEASURES["clusters of one client"])[cut, -1] > 0
             detail = f"{int(single.sum())} of the {len(single)} seeds that cut"
-            uneven.append(Part(title, bool(single.mean() >= RARELY), detail))
-    statements = {
-        "cfl-rarely-cuts": ("On MO-LL and DST CFL rarely cuts its one cluster.", rare),
-        "cfl-cuts-unevenly": ("Where it cuts, clusters of a single client are common.", uneven),
-    }
-    return [
-        Claim(name, statement, "A.2.2.3", *judged("environments", parts))
-        for name, (statement, parts) in statements.items()
-        if parts
-    ]
+            yield Part(ENVIRONMENTS[history.environment].title, bool(single.mean() >= RARELY), detail)
 
 
 # -- what is shown -------------------------------------------------------------------------------------------------
