@@ -62,8 +62,8 @@ class Cell:
     """Makes the result of a finished run: a function of a module, so that workers find it."""
     keeps_models: bool = True
     """The clients' models stay in the folder: those of a hundred clients can be hundreds of megabytes."""
-    observe: Observe = nothing_more
-    """Measures more after each round."""
+    observer: Callable[[], Observe] | None = None
+    """Makes what measures more after each round, in the process that runs the cell."""
     called: str = ""
     """Name in messages; empty: that of the folder."""
     tell: Callable[[Any], str] | None = None
@@ -96,7 +96,8 @@ def find(settings: Sequence[str], out: Path, cell: Cell, stop: Callable[[], bool
     spec, folder = cell.spec(settings), out / cell.name
     shown = Pulse(spec, folder)
     shown.name = cell.called or cell.name
-    is_new = ensure(folder, spec, stop, cell.observe, shown, cell.keeps_models)
+    observe = cell.observer() if cell.observer else nothing_more
+    is_new = ensure(folder, spec, stop, observe, shown, cell.keeps_models)
     run = RunFolder(folder)
     # A finished run is never resumed, and the state of learners may take gigabytes.
     run.checkpoint_file.unlink(missing_ok=True)
@@ -143,9 +144,8 @@ class Study(Generic[Result]):
         """Run the cells that are not in the folder yet, and show all of them."""
         pieces = Pieces(partial(find, self.settings), self.cells(), folder, _name)
         found = announced(pieces, self.options.jobs, say, stop)
-        return self.outcome(
-            [replace(one, folder=folder / one.cell.name) for one in found], folder
-        )  # Wherever it was found.
+        # A worker elsewhere may have had another path.
+        return self.outcome([replace(one, folder=folder / one.cell.name) for one in found], folder)
 
 
 def _name(cell: Cell) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +265,7 @@ def cell_of(options: Options, variant: Variant) -> Cell:
         f"praffl/{variant.data}/{label}",
         draft,
         read,
-        observe=Pooled(preferences_of(options), BETWEEN),
+        observer=partial(Pooled, preferences_of(options), BETWEEN),
         called=f"{variant.label} on {variant.data}",
     )
 
