@@ -89,7 +89,7 @@ class Statement:
     says: str = ""
     section: str = ""
     about: tuple[str, ...] = ()
-    """Reproductions that show it; empty: all of the paper."""
+    """Reproductions that show it; empty: those that check claims of the whole paper together."""
     places: tuple[str, ...] = ()
     """Problems, cases or columns on which it is checked; empty: all that the reproduction has."""
     metrics: tuple[str, ...] = ("",)
@@ -175,7 +175,7 @@ class Judge:
         return [
             Claim(name, one.says, one.section, *self.conclude(one, self.parts(one)))
             for name, one in statements(self.package).items()
-            if not one.about or self.about in one.about
+            if self.about in (one.about or ("",))
         ]
 
     def parts(self, one: Statement) -> dict[str, list[Part]]:
