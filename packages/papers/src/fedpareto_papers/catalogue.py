@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fedpareto.config.errors import UnknownName, UserError
 from fedpareto.config.parameters import build
@@ -15,7 +15,6 @@ from fedpareto_papers import tables
 
 if TYPE_CHECKING:
     from fedpareto.campaigns.parallel import Jobs
-    from fedpareto_papers.study import Study
 
 Say = Callable[[str], None]
 """Shows the user the progress, one message at a time."""
@@ -74,13 +73,24 @@ class Outcome:
     """Figures and tables that were written."""
 
 
+class Reproduction(Protocol):
+    """A reproduction, ready to run."""
+
+    @property
+    def headline(self) -> str:
+        """Title and size."""
+
+    def run(self, folder: Path, say: Say, stop: Callable[[], bool]) -> Outcome:
+        """Run what is not in the folder yet; raises Stopped if the user stops it."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A published result."""
 
     about: str
     module: str
-    """Module of this package whose `prepare(name, options)` makes the Study."""
+    """Module of this package whose `prepare(name, options)` makes the Reproduction."""
 
 
 CATALOGUE: Mapping[str, Entry] = {
@@ -109,11 +119,11 @@ def name_of(text: str) -> str:
     raise UnknownName("table or figure", text, CATALOGUE)
 
 
-def prepare(text: str, options: Options) -> Study[Any]:
+def prepare(text: str, options: Options) -> Reproduction:
     """The reproduction of that name; invalid options are reported before anything runs."""
     name = name_of(text)
     module = import_module(f"fedpareto_papers.{CATALOGUE[name].module}")
-    ready: Study[Any] = module.prepare(name, options)
+    ready: Reproduction = module.prepare(name, options)
     return ready
 
 

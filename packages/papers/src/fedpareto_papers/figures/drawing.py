@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from fedpareto.report.style import colour, marker, short, styled, width_with_legend
-from fedpareto_papers.figures import WIDTH, Bar, Curve, Panel, Series
+from fedpareto_papers.figures.data import WIDTH, Bar, Curve, Panel, Series
 
 MOST_COLUMNS = 4
 """Panels in a row; fronts have fewer where there are at most five."""
