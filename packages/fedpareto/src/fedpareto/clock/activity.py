@@ -1,4 +1,4 @@
-"""Who of a federation is at what, since which round, and what came of it: on a simulated clock or a real one."""
+"""State of each client of a federation: idle, at work or lost, since which round, and with which reply."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Roster(ABC):
     """… and in which row of it."""
     replies: dict[int, Replies] = field(init=False, repr=False)
     failures: dict[int, Failure] = field(init=False, repr=False)
-    """Of clients by row, why there is no reply."""
+    """Reasons why there is no reply, by the client's row."""
     ARRAYS: ClassVar[tuple[str, ...]] = ("status", "version", "stack", "row")
-    """What a checkpoint has of it beside tasks and replies …"""
+    """Arrays that a checkpoint saves beside tasks and replies …"""
     VALUES: ClassVar[tuple[str, ...]] = ("now",)
     """… and of numbers."""
 
@@ -65,7 +65,7 @@ class Roster(ABC):
         self._singly: WeakKeyDictionary[Replies, list[Replies]] = WeakKeyDictionary()
 
     def count_users(self) -> None:
-        """How many clients need each round's tasks and each stack of replies, from what is there."""
+        """Count the clients that need each round's tasks and each stack of replies, from what is there."""
         busy = self.status != IDLE
         for users, numbers in (
             (self._users, self.version[busy]),
@@ -82,12 +82,12 @@ class Roster(ABC):
 
     @abstractmethod
     def noted(self) -> dict[str, float]:
-        """What a row of the record says of the clock."""
+        """Return what a row of the record says of the clock."""
 
     @property
     @abstractmethod
     def present(self) -> np.ndarray:
-        """Which clients are there now, `[n]`."""
+        """Mask of the clients that are there now, `[n]`."""
 
     @abstractmethod
     def expected(self) -> tuple[np.ndarray, np.ndarray]:
@@ -99,11 +99,11 @@ class Roster(ABC):
 
     @abstractmethod
     def wait(self, count: int, until: float = math.inf) -> np.ndarray:
-        """Those who arrive next, in this order: at most `count` of them, and nobody after the time `until`."""
+        """Wait for the next arrivals, in their order: at most `count` clients, and nobody after the time `until`."""
 
     @property
     def audible(self) -> np.ndarray:
-        """Who may be asked before they are heard again, `[n]`: all, unless a clock knows better."""
+        """Mask of clients that may be asked before they are heard again, `[n]`: all, unless a clock knows better."""
         return self._everyone
 
     @cached_property
@@ -113,7 +113,7 @@ class Roster(ABC):
         return everyone
 
     def askable(self, tasks: Sequence[Tasks]) -> np.ndarray:
-        """Which clients there is work for and may be asked, `[n]`."""
+        """Mask of the clients for which there is work and which may be asked, `[n]`."""
         clients = self.setting.clients
         if len(tasks) == 1 and len(tasks[0]) == len(clients):
             return self.audible
@@ -122,13 +122,13 @@ class Roster(ABC):
 
     @property
     def idle(self) -> np.ndarray:
-        """Whether each client could be asked, `[n]`."""
+        """Mask of the clients that could be asked, `[n]`."""
         found: np.ndarray = self.status == IDLE
         return found
 
     @property
     def out(self) -> int:
-        """How many are at work."""
+        """Number of clients at work."""
         return int(np.count_nonzero(self.status == OUT))
 
     def asked(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> None:
@@ -143,7 +143,7 @@ class Roster(ABC):
 
     @abstractmethod
     def due(self, rows: np.ndarray) -> list[Tasks]:
-        """What has to be computed before the replies of these clients can be had."""
+        """Tasks that have to be computed before the replies of these clients can be had."""
 
     def computed(self, outcome: Outcome) -> None:
         """Notes the results of what was due."""
@@ -182,12 +182,11 @@ class Roster(ABC):
         return found
 
     def forget_reply(self, row: int) -> None:
-        """What was computed for a client is of no use any more."""
         _leave(self._readers, self.replies, self.stack[row : row + 1])
         self.stack[row] = UNKNOWN
 
     def without_lost(self, outcome: Outcome) -> Outcome:
-        """What came of tasks, without the replies that got lost on their way, each of which is a failure; of a client
+        """Return the outcome without the replies that got lost on their way, each of which is a failure; of a client
         that had none to send its own is the only one.
         """
         if not self.failures:
@@ -198,7 +197,7 @@ class Roster(ABC):
         return replace(outcome, replies=kept, failures=[*outcome.failures, *missing])
 
     def tasks_of(self, clients: np.ndarray) -> list[Tasks]:
-        """What these clients, ascending, were asked; each is in one of them."""
+        """Tasks of these clients, ascending; each client is in one of them."""
         rows = places(self.setting.clients, clients)
         versions = self.version[rows]
         rows = rows[versions.argsort(kind="stable")]
@@ -207,14 +206,13 @@ class Roster(ABC):
         return [some for round_, end, count in ends for some in self._tasks_of_round(round_, rows[end - count : end])]
 
     def _tasks_of_round(self, round_: int, rows: np.ndarray) -> list[Tasks]:
-        """What these rows were asked in a round."""
         tasks = self.tasks[round_]
         if len(tasks) == 1 and len(tasks[0]) == len(self.setting.clients):
             return [tasks[0].only(rows)]
         return only_of(tasks, self.setting.clients[rows])
 
     def tasks_of_replies(self, replies: Replies) -> list[Tasks]:
-        """What they answer, perhaps with other clients in it."""
+        """Tasks that these replies answer, perhaps with other clients in them."""
         rounds = set(replies.rounds.tolist())
         return self.tasks[rounds.pop()] if len(rounds) == 1 else self.tasks_of(replies.clients)
 

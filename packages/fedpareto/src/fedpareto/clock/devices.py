@@ -1,4 +1,4 @@
-"""What a federation says about its clients' machines. Part of a run's spec."""
+"""Spec of the clients' devices. Part of a run's spec."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fedpareto.contract.messages import Ids
 from fedpareto.tensors.rng import Addresses
 
 USUAL = "laptops"
-"""Whose numbers count where none are given."""
+"""Kind of device whose numbers count where none are given."""
 LISTS = (*COLUMNS, "factor", "present", "phase")
 """Parameters with one number for all clients, or one for each."""
 SUM = 1e-6
-"""By how much shares may miss 1, such as three times 0.333333."""
+"""Tolerance of a sum of shares around 1, such as three times 0.333333."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Devices(Bounded):
     seed.
     """
     repeats: bool = False
-    """Whether a trace begins again after each `period`; otherwise clients are gone for good after their last end."""
+    """Repeat a trace after each `period`; otherwise clients are gone for good after their last end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

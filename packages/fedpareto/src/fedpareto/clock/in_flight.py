@@ -25,9 +25,9 @@ class Turn(NamedTuple):
     asked: np.ndarray
     """The row of that client, `[1]`."""
     number: int
-    """Of the task, among all that the client has had."""
+    """Number of the task, among all that the client has had."""
     left: float
-    """When the server had it ready …"""
+    """Time when the server had it ready …"""
     ready: float
     """… when the client has done its work …"""
     arrives: float
@@ -46,35 +46,35 @@ class Flight(Roster):
 
     fleet: Fleet
     operations: np.ndarray
-    """Of one training, `[n]`."""
+    """Operations of one training, `[n]`."""
     reply_bytes: Mapping[str, int]
-    """Of the reply to each step, unless replies are coded: then nobody knows before."""
+    """Bytes of the reply to each step, unless replies are coded: then nobody knows before."""
     shares: np.ndarray | None = None
-    """What each client has of the operations and of the bytes, `[n, 2]`; None: all of them."""
+    """Shares of the operations and of the bytes that each client has, `[n, 2]`; None: all of them."""
     ends: float = np.inf
     """Seconds after which nobody waits any more."""
     now: float = 0.0
     """Seconds since the run began."""
     joules: float = 0.0
-    """That all clients have spent so far, and will on what they are at."""
+    """Joules that all clients have spent so far, and will spend on what they are at."""
     weigh: Callable[[], None] | None = None
     """Computes what is under way, where nobody knows before how long a coded reply is; None: everybody does."""
     post: Callable[[Sequence[Tasks], np.ndarray], np.ndarray | int] = bytes_down
     """Sends some clients their tasks: bytes for each of them."""
     without_work: Callable[[int], np.ndarray] | None = None
-    """By round, which clients reply without having done their work, `[n]`; None: nobody."""
+    """Function from a round to the clients that reply without having done their work, `[n]`; None: nobody."""
     left: np.ndarray = field(init=False)
-    """When the server had each client's task ready …"""
+    """Time when the server had each client's task ready …"""
     ready: np.ndarray = field(init=False)
     """… and when the client has done its work."""
     arrives: np.ndarray = field(init=False)
-    """When each reply will be here, at the earliest; infinity for clients that are not at work, or never done."""
+    """Time when each reply will be here, at the earliest; infinity for clients that are not at work, or never done."""
     landed: np.ndarray = field(init=False)
-    """When each reply that is here arrived."""
+    """Time when each reply that is here arrived."""
     weighed: np.ndarray = field(init=False)
-    """Whether that is when it will be here, and not only a bound."""
+    """Mask of the replies whose `arrives` is when they will be here, and not only a bound."""
     number: np.ndarray = field(init=False)
-    """How many tasks each client has had."""
+    """Number of tasks that each client has had."""
     sending: np.ndarray = field(init=False)
     """The number of the sending in which each client got its task, where nobody knows before when it arrives: those of
     one travel home together, too.
@@ -95,7 +95,6 @@ class Flight(Roster):
 
     @property
     def present(self) -> np.ndarray:
-        """Which clients' devices are there now, `[n]`."""
         return self.fleet.presence.present(np.arange(len(self.status)), self.now)
 
     def send(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> None:
@@ -122,7 +121,7 @@ class Flight(Roster):
 
     @property
     def is_clockwork(self) -> bool:
-        """Whether only devices and links decide when replies are here."""
+        """True if only devices and links decide when replies are here."""
         untouched = self.weigh is None and self.post is bytes_down and self.without_work is None
         return untouched and self.shares is None and self.fleet.presence.is_always
 
@@ -150,7 +149,7 @@ class Flight(Roster):
         return back
 
     def came_of_it(self, outcome: Outcome) -> None:
-        """How long replies are, if that was not known; who failed says so in no bytes."""
+        """Note how long replies are, if that was not known; who failed says so in no bytes."""
         clients = self.setting.clients
         replied, sizes = places(clients, outcome.replies.clients), np.zeros(len(clients))
         np.add.at(sizes, replied, outcome.replies.sizes)  # A client may have a reply in each of several lanes.
@@ -162,19 +161,19 @@ class Flight(Roster):
             self._come_back(some, sizes[some])
 
     def about(self) -> dict[str, Any] | None:
-        """What there is to know of the clients' surroundings, once; None: nothing."""
+        """Facts about the clients' surroundings, told once; None: nothing."""
         return None
 
     def happened(self) -> list[dict[str, Any]]:
-        """What happened on the way since the last call, as far as somebody keeps a log."""
+        """Events on the way since the last call, as far as somebody keeps a log."""
         return []
 
     def noted(self) -> dict[str, float]:
-        """What a row of the record says of the clock: seconds, and joules of all clients, so far."""
+        """Columns of the record about the clock: seconds, and joules of all clients, so far."""
         return {"clock": self.now, "joules": self.joules}
 
     def _sizes(self, rows: np.ndarray, *of_all: np.ndarray | float) -> list[np.ndarray | float]:
-        """Of these clients, if those of a whole training are these: bytes, or operations and bytes."""
+        """Scale these sizes of a whole training to these clients' shares: bytes, or operations and bytes."""
         if self.shares is None:
             return list(of_all)
         of_operations, of_bytes = self.shares[rows].T
@@ -196,7 +195,7 @@ class Flight(Roster):
         return self.fleet.expected(self._sizes(everyone, self.operations, 0.0)[0], 0.0, 0.0)[0]
 
     def wait(self, count: int, until: float = np.inf) -> np.ndarray:
-        """Those who arrive next, in this order: at most `count` of them, and nobody after the time `until`.
+        """Wait for the next arrivals, in their order: at most `count` clients, and nobody after the time `until`.
 
         Raises TimeIsUp if the run ends before.
         """
@@ -215,7 +214,7 @@ class Flight(Roster):
         return came
 
     def know_arrivals(self, rows: np.ndarray) -> bool:
-        """When the replies of these clients arrive is known from now on; whether that was news."""
+        """Make known when the replies of these clients arrive; return whether that was news."""
         if np.count_nonzero(self.weighed[rows]) == len(rows):
             return False
         assert self.weigh is not None, "without it all arrivals are known"
@@ -223,7 +222,7 @@ class Flight(Roster):
         return True
 
     def _next(self, count: int, last: float) -> tuple[np.ndarray, np.ndarray]:
-        """Those who arrive next, at most `count` of them and nobody after `last`; and when at most so many would."""
+        """Find the next arrivals, at most `count` and none after `last`; and when at most so many would arrive."""
         # Who is not at work arrives never, as those who are never done.
         order = self.arrives.argsort(kind="stable") if count > 1 else self.arrives.argmin(axis=0, keepdims=True)
         times = self.arrives[order[:count]]
@@ -232,13 +231,13 @@ class Flight(Roster):
     # -- what came of it -------------------------------------------------------------------------------------------
 
     def due(self, rows: np.ndarray) -> list[Tasks]:
-        """What has to be computed before the replies of these clients can be had: nothing, or all that is not yet."""
+        """Tasks to be computed before the replies of these clients can be had: none, or all not computed yet."""
         if UNKNOWN not in self.stack[rows].tolist():
             return []
         return self.unknown()
 
     def unknown(self) -> list[Tasks]:
-        """What is under way and not computed yet."""
+        """Tasks under way and not computed yet."""
         return self.tasks_of(self.setting.clients[(self.status != IDLE) & (self.stack == UNKNOWN)])
 
     def computed(self, outcome: Outcome) -> None:

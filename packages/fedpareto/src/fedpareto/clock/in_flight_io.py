@@ -17,7 +17,7 @@ PARTS = ("shared", "own", "begun")
 
 
 def written(flight: Roster) -> tuple[Message, dict[str, Any]]:
-    """What is under way: tensors by name, and plain values."""
+    """Write down what is under way: tensors by name, and plain values."""
     tensors: Message = {name: torch.as_tensor(getattr(flight, name).copy()) for name in flight.ARRAYS}
     busy = flight.status != IDLE
     tasks: list[dict[str, Any]] = []

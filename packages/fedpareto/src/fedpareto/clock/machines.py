@@ -35,10 +35,10 @@ class Machine:
 COLUMNS = tuple(field.name for field in fields(Machine))
 """The numbers by name."""
 VARIED = ("speed", "down", "up")
-"""Those that differ between machines of one kind."""
+"""Numbers that differ between machines of one kind."""
 
 IDEAL = Machine(math.inf, math.inf, math.inf, 0.0, 0.0, math.inf, 0.0, 0.0)
-"""What takes neither time nor energy."""
+"""Machine that takes neither time nor energy."""
 
 TIERS = {
     "phones": Machine(5e9, 2.5e6, 1e6, 0.05, 0.01, 2e9, 3.0, 1.0),

@@ -1,4 +1,5 @@
-"""When to close a round if it is known when replies arrive and when clients can be reached: idling against staleness.
+"""Planned closing of rounds where it is known when replies arrive and when clients can be reached: idling against
+staleness.
 
 The idea is that of FedSpace (So et al., "FedSpace: an efficient federated learning framework at satellites and ground
 stations", 2022): who has replied idles until there is a new model and somebody to bring it, and every new model makes
@@ -17,7 +18,9 @@ from fedpareto.clock.policy import Policy
 
 
 def is_time(policy: Policy, flight: Flight, round_: int, here: np.ndarray, most: int) -> bool:
-    """Whether to close a round now, with the replies that are `here` (rows), or to wait for up to `most` of them."""
+    """Decide whether to close a round now, with the replies that are `here` (rows), or to wait for up to `most` of
+    them.
+    """
     out = np.flatnonzero(flight.status == OUT)
     flight.know_arrivals(out)
     order = out[np.argsort(flight.arrives[out], kind="stable")]
@@ -29,16 +32,16 @@ def is_time(policy: Policy, flight: Flight, round_: int, here: np.ndarray, most:
 
 
 def is_cheapest_now(staleness: float, idle: np.ndarray, replies: int) -> bool:
-    """Whether (staleness + idle_m) / (replies + m), what each reply costs if the round waits for m more, is least at
-    m = 0.
+    """Check whether (staleness + idle_m) / (replies + m), what each reply costs if the round waits for m more, is least
+    at m = 0.
     """
     each = (staleness + idle) / (replies + np.arange(len(idle)))
     return bool(each[0] <= each.min())
 
 
 def idling(flight: Flight, here: np.ndarray, following: np.ndarray) -> np.ndarray:
-    """What those idle whose replies a round has, in trainings that they would have done meanwhile, `[1 + k]`: if it
-    closes now, and with each of the `following` arrivals.
+    """Compute how long the clients idle whose replies a round has, in trainings that they would have done meanwhile,
+    `[1 + k]`: if it closes now, and with each of the `following` arrivals.
 
     A reply's client could go on once it can be reached after its arrival, and does so once it can be reached after the
     end of the round; a training takes it as long as the one that it replied with.

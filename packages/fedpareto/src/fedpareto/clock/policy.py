@@ -15,12 +15,12 @@ from fedpareto.config.errors import UserError
 from fedpareto.contract.algorithm import Algorithm, small_setting
 
 MODELS = frozenset({"model", "models", "body"})
-"""What models are called in replies."""
+"""Names of models in replies."""
 
 
 @dataclass(frozen=True)
 class Policy(Bounded):
-    """When a round closes. A round is one step of the server, whatever it waited for."""
+    """Rule for closing a round. A round is one step of the server, whatever it waited for."""
 
     prefix: ClassVar[str] = "policy: "
 
@@ -30,38 +30,39 @@ class Policy(Bounded):
     many, up to `buffer`, as cost least by what is known of arrivals and presence (see fleet.planning).
     """
     deadline: NotNegative = 0.0
-    """Of deadline: seconds that a round waits."""
+    """Seconds that a round waits (deadline)."""
     late: Literal["used", "dropped"] = "used"
-    """Of deadline: whether a reply that comes later counts in a later round, or is forgotten."""
+    """Use of a reply that comes after the deadline: it counts in a later round, or is dropped (deadline)."""
     buffer: Whole = 0
-    """Of buffered, K: replies in a round, of planned at most; 0: 10, or half of those at work if they are fewer than
-    20.
+    """Number of replies in a round, K (buffered), or at most (planned); 0: 10, or half of those at work if they are
+    fewer than 20.
     """
     concurrency: Whole = 0
-    """Of buffered, asynchronous and planned: clients at work at any time; 0: as many as `participation` says."""
+    """Number of clients at work at any time (buffered, asynchronous and planned); 0: as many as `participation` says.
+    """
     least: Whole = 0
-    """Of planned: replies in a round, at least; 0: half of `buffer`."""
+    """Least number of replies in a round (planned); 0: half of `buffer`."""
     idling: NotNegative = 1.0
-    """Of planned: what the time of one training counts that a client idles, against an update that is lost to
-    staleness; near 0 rounds have `buffer` replies, unless nobody else is at work.
+    """Weight of the time of one training that a client idles, against an update that is lost to staleness (planned);
+    near 0 rounds have `buffer` replies, unless nobody else is at work.
     """
     tiers: Count = 3
-    """Of tiers: how many; those of the devices, where these have tiers."""
+    """Number of tiers (tiers); those of the devices, where these have tiers."""
     lead: Count = 5
-    """Of tiers: by how many rounds a tier may be ahead of the slowest one."""
+    """Number of rounds that a tier may be ahead of the slowest one (tiers)."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
     """s(τ), what an update counts that began τ rounds ago: 1; (1 + τ)^−exponent; or 1 up to `grace`, then
     1/(slope·(τ − grace) + 1).
     """
     exponent: NotNegative = 0.5
-    """Of the polynomial staleness."""
+    """Exponent of the polynomial staleness."""
     grace: NotNegative = 4.0
-    """Of the hinge: rounds without loss."""
+    """Rounds without loss of weight (hinge staleness)."""
     slope: NotNegative = 10.0
-    """Of the hinge: how fast an update loses its weight after that."""
+    """Slope with which an update loses its weight after the grace (hinge staleness)."""
     compensation: Literal["none", "taylor"] = "none"
-    """Whether a late update is taken as it is, or corrected for what the server has learnt since it began, as in FedGSM
-    (see fleet.staleness).
+    """Treatment of a late update: as it is, or corrected for what the server has learnt since it began, as in FedGSM
+    (see fedpareto.clock.staleness).
     """
     strength: NotNegative = 1.0
     """λ of taylor; 0 is none."""
@@ -80,25 +81,25 @@ class Policy(Bounded):
 
     @property
     def waits(self) -> bool:
-        """Whether every round waits for all who were asked."""
+        """True if every round waits for all who were asked."""
         return self.kind == "sync"
 
     def at_work(self, count: int) -> int:
-        """How many clients work at any time, where so many take part in a round."""
+        """Number of clients that work at any time, where so many take part in a round."""
         return self.concurrency or count
 
     def replies(self, count: int) -> int:
-        """How many replies close a round of buffered, asynchronous or planned, where so many take part."""
+        """Number of replies that close a round of buffered, asynchronous or planned, where so many take part."""
         if self.kind == "asynchronous":
             return 1
         return self.buffer or min(10, math.ceil(self.at_work(count) / 2))
 
     def at_least(self, count: int) -> int:
-        """How many replies a round of planned has at least, where so many take part."""
+        """Least number of replies in a round of planned, where so many take part."""
         return self.least or math.ceil(self.replies(count) / 2)
 
     def in_a_round(self, count: int) -> int:
-        """How many replies a round has at most that are compared, where so many take part."""
+        """Most replies of a round that are compared, where so many take part."""
         return self.replies(count) if self.kind in _WITH["concurrency"] else count
 
     def weights(self, staleness: np.ndarray) -> np.ndarray:
@@ -137,7 +138,7 @@ _WITH = {
     "concurrency": ("buffered", "asynchronous", "planned"),
     "least": ("planned",),
 }
-"""Which kinds use each number of clients."""
+"""Kinds that use each number of clients."""
 
 
 def _why_not(algorithm: Algorithm[Any]) -> str:
@@ -150,7 +151,7 @@ def _why_not(algorithm: Algorithm[Any]) -> str:
 
 
 def _is_brought_along(algorithm: Algorithm[Any]) -> bool:
-    """Whether a late reply holds a model that is brought to where its client would begin now."""
+    """Check whether a late reply holds a model that is brought to where its client would begin now."""
     plain, one = algorithm.method, torch.ones(1, 1)
     fresh = plain.refreshed({"model": one}, {"model": 0 * one}, {"model": 2 * one}, 0.5 * one[0])["model"]
     sends = plain.reply_shapes(small_setting()).get("train", {})

@@ -1,4 +1,4 @@
-"""When clients can be reached: intervals of simulated time, once or over and over again."""
+"""Presence of clients: intervals of simulated time when they can be reached, once or over and over again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Presence:
     bounds: np.ndarray
     """The intervals of row i are those from `bounds[i]` to before `bounds[i + 1]`; at least one. `[n + 1]`."""
     starts: np.ndarray
-    """Of all intervals, one client after the other, each ascending …"""
+    """Starts of all intervals, one client after the other, each ascending …"""
     ends: np.ndarray
     """… and their ends; none overlaps the next. The last of a client may be infinite."""
     period: float = math.inf
@@ -61,13 +61,13 @@ class Presence:
         return self._next(rows, time)[0]
 
     def present(self, rows: np.ndarray, time: np.ndarray | float) -> np.ndarray:
-        """Whether each is present at a time, `[k]`."""
+        """Mask of those present at a time, `[k]`."""
         time = np.broadcast_to(np.asarray(time, dtype=np.float64), np.shape(rows))
         here: np.ndarray = (self.following(rows, time) == time) & np.isfinite(time)
         return here
 
     def finish(self, rows: np.ndarray, start: np.ndarray | float, seconds: np.ndarray) -> np.ndarray:
-        """When each is done with work that takes it so many seconds of presence from `start` on, `[k]`.
+        """Times when each is done with work that takes it so many seconds of presence from `start` on, `[k]`.
 
         Infinite: never. Even what takes no time waits until the client is present.
         """
@@ -85,12 +85,12 @@ class Presence:
 
     @cached_property
     def is_always(self) -> bool:
-        """Whether nobody ever leaves."""
+        """True if nobody ever leaves."""
         return len(self.starts) == len(self.bounds) - 1 and not self.starts.any() and bool(np.isinf(self.ends).all())
 
     def _next(self, rows: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """When each is present from `time` on: that time, where its period begins, its interval, and the time in its
-        period.
+        """Find when each is present from `time` on: that time, where its period begins, its interval, and the time in
+        its period.
         """
         known = np.isfinite(time)
         time = np.where(known, time, 0.0)
@@ -106,7 +106,7 @@ class Presence:
         return np.where(known, when, math.inf), base, index, at
 
     def _beyond(self, rows: np.ndarray, base: np.ndarray, index: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-        """When each is done with what takes `seconds` after the end of an interval of the period from `base` on."""
+        """Times when each is done with `seconds` of work after the end of an interval of the period from `base` on."""
         low, high = self.bounds[rows], self.bounds[rows + 1]
         length = self.ends - self.starts
         total = self._before[high - 1] + length[high - 1]
@@ -132,8 +132,8 @@ class Presence:
 
 
 def _first(values: np.ndarray, low: np.ndarray, high: np.ndarray, wanted: np.ndarray, beyond: bool) -> np.ndarray:
-    """By bisection, for each row the first place from `low` to before `high` whose value is above `wanted` (`beyond`)
-    or at least `wanted`; `high` if there is none. Values ascend between the two.
+    """Find by bisection, for each row, the first place from `low` to before `high` whose value is above `wanted`
+    (`beyond`) or at least `wanted`; `high` if there is none. Values ascend between the two.
     """
     low, high = low.copy(), high.copy()
     while (is_open := low < high).any():

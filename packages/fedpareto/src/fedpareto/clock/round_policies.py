@@ -19,7 +19,7 @@ from fedpareto.contract.messages import Tasks
 SOON = 1e-6
 """Seconds that are no time."""
 Choose = Callable[[np.ndarray, int], np.ndarray]
-"""Of clients who are free, by their rows, so many: whom to ask; their rows, ascending."""
+"""Function that chooses so many of the free clients, given by their rows, to be asked; returns rows, ascending."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Gathering:
     policy: Policy
     air: Roster
     count: int
-    """How many take part in a round."""
+    """Number of clients that take part in a round."""
     tiers: Callable[[], np.ndarray]
     """The tier of each client, `[n]`: 0, 1, …; it may be another once more is known."""
     done: list[int] = field(default_factory=list)

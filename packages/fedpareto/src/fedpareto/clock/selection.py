@@ -1,4 +1,4 @@
-"""Who is asked next, from what the server knows: part of a run's spec.
+"""Selection of the clients that are asked next, from what the server knows: part of a run's spec.
 
 A rule never sees data or preferences; it sees how long an exchange takes, what it costs, and what clients reported.
 It keeps no state: the same knowledge and the same random stream choose the same clients.
@@ -29,18 +29,18 @@ SELECTION_PARAMETERS: Mapping[str, Sequence[str]] = {
     "population": ("nsga2",),
     "generations": ("nsga2",),
 }
-"""Which kinds use each parameter."""
+"""Kinds that use each parameter."""
 UNCERTAINTY, CAP, CUT = 0.1, 0.95, 0.95
-"""Of Oort: the factor under the root of algorithm 1, the quantile at which utilities are cut off, and the share of the
-last chosen one's utility from which on clients have a chance (sections 4.3 and 4.4).
+"""Constants of Oort: the factor under the root of algorithm 1, the quantile at which utilities are cut off, and the
+share of the last chosen one's utility from which on clients have a chance (sections 4.3 and 4.4).
 """
 FASTEST = 1e-9
-"""Of the longest expected time: what takes less counts as this long, since nobody is infinitely fast."""
+"""Least share of the longest expected time: what takes less counts as this long, since nobody is infinitely fast."""
 
 
 @dataclass
 class Known:
-    """What a server knows of its n clients, arrays `[n]`; never a private preference."""
+    """Knowledge of a server about its n clients, arrays `[n]`; never a private preference."""
 
     seconds: np.ndarray
     """Expected for one exchange: receiving, computing and sending; NaN: unknown."""
@@ -53,11 +53,11 @@ class Known:
     heard: np.ndarray
     """Versions since it was last heard; large if never."""
     asked: np.ndarray
-    """How often it was asked."""
+    """Number of times that it was asked."""
     present: np.ndarray
-    """Whether it is there now, bool."""
+    """Presence now, bool."""
     version: int
-    """Of the server's model: how many rounds are over."""
+    """Version of the server's model: how many rounds are over."""
 
 
 @dataclass(frozen=True)
@@ -72,23 +72,25 @@ class Selection(Bounded):
     between time, energy, data and silence.
     """
     candidates: Count | None = None
-    """Of power-of-choice, d: how many are drawn, of whom the worst are asked; none: twice as many as are asked."""
+    """Number of clients drawn, d, of whom the worst are asked (power-of-choice); none: twice as many as are asked."""
     exploration: Share = 0.9
-    """Of oort, ε: share of those asked that were never asked before, in the first round."""
+    """Share of those asked that were never asked before, ε, in the first round (oort)."""
     decay: PositiveShare = 0.98
-    """Of oort: factor on that share with each round."""
+    """Factor on that share with each round (oort)."""
     least: Share = 0.2
-    """Of oort: below this the share does not fall."""
+    """Least value of that share (oort)."""
     preferred: Share = 0.5
-    """Of oort: T, the time that an exchange should take at most, as a quantile of what all clients are expected to
-    take; 1: nobody is too slow.
+    """Time that an exchange should take at most, T, as a quantile of what all clients are expected to take (oort); 1:
+    nobody is too slow.
     """
     penalty: NotNegative = 2.0
-    """Of oort, α: a client that takes t > T has (T/t)^α of its utility; 0: time does not matter."""
+    """Exponent α of the penalty on slow clients (oort): one that takes t > T has (T/t)^α of its utility; 0: time does
+    not matter.
+    """
     population: Annotated[int, AtLeast(2)] = 40
-    """Of nsga2: subsets in a generation."""
+    """Number of subsets in a generation (nsga2)."""
     generations: Whole = 20
-    """Of nsga2: how often the subsets are crossed, mutated and selected."""
+    """Number of times that the subsets are crossed, mutated and selected (nsga2)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,7 +179,7 @@ def stream_of(seed: int, round_: int) -> np.random.Generator:
 
 
 def drawn_places(free: int, count: int, stream: np.random.Generator) -> np.ndarray:
-    """By the rule `random`: `count` different places among so many who are free, in any order."""
+    """Draw by the rule `random`: `count` different places among so many who are free, in any order."""
     return stream.choice(free, count, replace=False)
 
 
@@ -224,7 +226,7 @@ def compromise(
 
 
 def nearest_ideal(losses: np.ndarray, corners: np.ndarray) -> int:
-    """Which of the points `[f, m]` is nearest to the ideal one.
+    """Index of the point nearest to the ideal one, of the points `[f, m]`.
 
     The corners `[m, m]` are the best points for each objective alone: their best values are the ideal point, and their
     ranges the unit of each objective.

@@ -1,4 +1,4 @@
-"""What a late reply means: it is measured from where it began, and counts from where its client would begin now."""
+"""Meaning of a late reply: it is measured from where it began, and counts from where its client would begin now."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Line:
     place: str
     """The file and the number of the line."""
     row: int
-    """Of the client among all."""
+    """Row of the client among all."""
     numbers: dict[str, float]
 
 
@@ -47,7 +47,7 @@ def read_machines(path: Path, clients: Ids) -> dict[str, np.ndarray]:
 
 
 def read_trace(path: Path, clients: Ids, period: float = math.inf) -> Presence:
-    """When each client is present; with a finite `period`, over and over again."""
+    """Read when each client is present; with a finite `period`, over and over again."""
     found: dict[int, list[Line]] = {}
     for line in _lines(path, ("start", "end"), ("start", "end"), clients):
         start, end = line.numbers["start"], line.numbers["end"]
@@ -120,7 +120,7 @@ def _line(place: str, header: list[str], cells: list[str], clients: Ids) -> Line
 
 
 def _row(place: str, text: str, clients: Ids) -> int:
-    """Where a client is among all."""
+    """Find the client's row among all."""
     if text.isascii() and text.isdigit() and len(text) < 19:
         row = int(np.searchsorted(clients, int(text)))
         if row < len(clients) and clients[row] == int(text):

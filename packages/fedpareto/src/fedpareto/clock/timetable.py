@@ -27,17 +27,17 @@ class Timetable:
 
     flight: Flight
     busy: int
-    """How many are at work at a time."""
+    """Number of clients at work at a time."""
     choose: Callable[[int, int], int]
     """Whom to ask in a round (by its number), as a place among so many who are free."""
     _turns: deque[Turn] = field(default_factory=deque)
     _size: int = 0
     """Bytes of a task, as they were foreseen."""
     _followed: int = 0
-    """How many of the turns that were last foreseen were as they happened."""
+    """Number of the turns last foreseen that were as they happened."""
 
     def turn(self, tasks: Sequence[Tasks]) -> Turn | None:
-        """That of the round with these tasks; None: the round is not that simple."""
+        """Turn of the round with these tasks; None: the round is not that simple."""
         if len(tasks) > 1 or len(tasks[0]) < len(self.flight.status) or tasks[0].step != "train":
             return None
         if not self._turns or not self._is_next(self._turns[0], tasks[0]):
@@ -50,7 +50,7 @@ class Timetable:
         return self._turns.popleft()
 
     def _is_next(self, turn: Turn, tasks: Tasks) -> bool:
-        """Whether a turn is what happens now: with a failed reply, a round has another turn."""
+        """Check that a turn is what happens now: with a failed reply, a round has another turn."""
         return turn.round == tasks.round and turn.left == self.flight.now and self._size == tasks.size
 
     def _foreseen(self, tasks: Tasks, count: int) -> list[Turn]:

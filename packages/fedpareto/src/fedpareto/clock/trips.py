@@ -25,25 +25,25 @@ PACKET = 1400
 
 
 class Outward(NamedTuple):
-    """Of k tasks the way to the clients and the work there, `[k]` each; times in simulated seconds, infinite for what
-    never happens.
+    """Way of k tasks to the clients and the work there, `[k]` each; times in simulated seconds, infinite for what never
+    happens.
     """
 
     received: np.ndarray
-    """When each client has the task …"""
+    """Time when each client has the task …"""
     computed: np.ndarray
     """… and has done the work."""
     joules: np.ndarray
-    """What the client spends on that."""
+    """Joules that the client spends on that."""
     air: np.ndarray
     """Bytes that were sent, with those that were lost and sent again."""
 
 
 class Homeward(NamedTuple):
-    """Of k replies the way back, `[k]` each."""
+    """Way back of k replies, `[k]` each."""
 
     arrived: np.ndarray
-    """When each is at the server."""
+    """Time when each is at the server."""
     joules: np.ndarray
     air: np.ndarray
 
@@ -58,12 +58,12 @@ class Trip(NamedTuple):
 
 
 class _Ahead:
-    """What it takes to send messages of one size, for some tasks of each client."""
+    """Cost of sending messages of one size, for some tasks of each client."""
 
     def __init__(self, size: float, clients: int) -> None:
         self.size = size
         self.transfers = np.empty((clients, AHEAD, 3))
-        """See Fleet; of each client those of its tasks from this number on …"""
+        """Transfers as in Fleet; for each client, those of its tasks from this number on …"""
         self.first = np.full(clients, 1 - AHEAD)
         self.last = np.zeros(clients, dtype=np.int64)
         """… and the number of the last one that somebody asked for."""
@@ -112,7 +112,7 @@ class Fleet:
         bytes_down: np.ndarray | float,
         number: np.ndarray | int = 0,
     ) -> Outward:
-        """What becomes of tasks that the server has for these rows at the time `started`; one number or `[k]` each.
+        """Simulate the tasks that the server has for these rows at the time `started`; one number or `[k]` each.
 
         A client that is present over a link that loses nothing has its reply at the server at `started` + latency +
         bytes_down / down + operations / speed, and after that in `homeward` + latency + bytes_up / up. It receives,
@@ -131,7 +131,7 @@ class Fleet:
     def homeward(
         self, rows: np.ndarray, computed: np.ndarray, bytes_up: np.ndarray | float, number: np.ndarray | int = 0
     ) -> Homeward:
-        """What becomes of replies that are ready at `computed`. With no bytes: no reply can be there earlier."""
+        """Simulate the replies that are ready at `computed`. With no bytes: no reply can be there earlier."""
         air, sending, radio = self._transfer(rows, bytes_up, number, UP)
         arrived = self.presence.finish(rows, computed, sending)
         return Homeward(arrived, self._paid(arrived, radio), air)
@@ -146,7 +146,7 @@ class Fleet:
         return Trip(computed, computed + sending, radio_down + work, radio_up)
 
     def _paid(self, ended: np.ndarray, joules: np.ndarray) -> np.ndarray:
-        """What never ends is not paid for either: nobody knows where it stopped."""
+        """Leave out the joules of what never ends: nobody knows where it stopped."""
         return joules if self.presence.is_always else np.where(np.isfinite(ended), joules, 0.0)
 
     def _transfer(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray | int, way: int) -> np.ndarray:
@@ -167,7 +167,6 @@ class Fleet:
         return found
 
     def _alike(self, row: int, size: float, number: int, way: int) -> list[float]:
-        """The same of one message."""
         known = self._of_size(size, way)
         place = number - known.first.item(row)
         if not 0 <= place < AHEAD:
@@ -178,7 +177,7 @@ class Fleet:
         return found
 
     def _of_size(self, size: float, way: int) -> _Ahead:
-        """What is known of messages of a size; of the last one only."""
+        """Transfers of messages of a size; only the last size is kept."""
         if self._ahead[way].size != size:
             self._ahead[way] = _Ahead(float(size), len(self))
         return self._ahead[way]
@@ -196,11 +195,10 @@ class Fleet:
 
     @cached_property
     def _ahead(self) -> list[_Ahead]:
-        """Of each way."""
         return [_Ahead(math.nan, 0)] * 2
 
     def _drawn_transfer(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray, way: int) -> np.ndarray:
-        """The same, for these messages only."""
+        """Transfers of these messages only."""
         air = sizes * self._tries(rows, sizes, number, way)
         seconds = air / self._links[way, rows]
         return np.stack([air, self.latency[rows] + seconds, seconds * self.radio_watts[rows]])
@@ -221,7 +219,7 @@ class Fleet:
         return seconds, joules
 
     def _tries(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray, way: int) -> np.ndarray:
-        """How often each packet is sent on average, `[k]`, for messages of these sizes: 1 where nothing is lost.
+        """Average number of times each packet is sent, `[k]`, for messages of these sizes: 1 where nothing is lost.
 
         N packets, each of which is lost with probability p, are lost a number of times that has the negative binomial
         distribution; it is drawn by its quantile function.
@@ -236,7 +234,7 @@ class Fleet:
         return tries
 
     def _lossy_tries(self, rows: np.ndarray, sizes: np.ndarray | float, number: np.ndarray, way: int) -> np.ndarray:
-        """The same of clients whose links lose something."""
+        """Tries of clients whose links lose something."""
         from scipy.special import nbdtrik  # Most channels lose nothing, and need not wait for it.
 
         packets = np.maximum(np.ceil(sizes / PACKET), 1)
@@ -275,7 +273,6 @@ class Fleet:
 
     @cached_property
     def _drawn(self) -> dict[int, np.ndarray]:
-        """By number."""
         return {}
 
     @cached_property
