@@ -1,4 +1,4 @@
-"""How many clients an engine stacks and how many threads it uses: measured once, within a memory budget."""
+"""Choice of how many clients an engine stacks and how many threads it uses: measured once, within a memory budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOO_LITTLE = 0.005
 
 @dataclass(frozen=True)
 class Choosing:
-    """What is needed to try a few training steps."""
+    """Everything needed to try a few training steps."""
 
     learner: Learner
     options: EngineOptions

@@ -26,12 +26,12 @@ FEW = 16
 
 
 class Travelled(NamedTuple):
-    """What becomes of a stack of n replies on their way."""
+    """Stack of n replies after their way to the server."""
 
     reply: Message
     """As the server will hold them, `[n, ...]`."""
     lost: Message
-    """What was lost, by the names of the private state."""
+    """Loss of the codec, by the names of the private state."""
     sizes: np.ndarray
     """Bytes of each, `[n]`."""
     letters: list[dict[str, bytes]]
@@ -44,10 +44,10 @@ class Coding:
 
     codec: Codec
     writes: bool = False
-    """Whether the coded bytes are wanted, and not only their number."""
+    """Coded bytes are wanted, and not only their number."""
 
     def nothing_lost(self, algorithm: Algorithm[Any], setting: Setting) -> Message:
-        """What a client that has not replied yet has lost, by the names of the private state."""
+        """Loss of a client that has not replied yet, by the names of the private state."""
         if self.codec.lossless:
             return {}
         return {

@@ -20,7 +20,7 @@ STEP = "train"
 
 @dataclass(frozen=True)
 class Law:
-    """How operations grow with a client's rows: a part in proportion to its training (see Learner.effort), one in
+    """Growth of operations with a client's rows: a part in proportion to its training (see Learner.effort), one in
     proportion to its rows, such as for its loss on all of them, and one that is the same for everybody.
     """
 
@@ -30,7 +30,9 @@ class Law:
     constant: float = 0.0
 
     def operations(self, counts: np.ndarray) -> np.ndarray:
-        """Of clients with so many rows, `[n]`; nobody works without rows where others have some."""
+        """Compute the operations of clients with so many rows, `[n]`; nobody works without rows where others have
+        some.
+        """
         found = self.effort * self.learner.effort(counts) + self.rows * counts + self.constant
         return np.where(counts > 0, found, 0.0) if counts.any() else found
 
@@ -62,7 +64,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
 
 
 def law_of(algorithm: Algorithm[Any], setting: Setting, clients: Clients) -> Law:
-    """From what a stack of one client computes."""
+    """Fit the law to what a stack of one client computes."""
     learner = clients.learner
     train = clients.splits.get("train")
     short, sizes = learner.countable(0 if train is None else int(train.counts[clients.positions[0]]))

@@ -1,4 +1,4 @@
-"""What the server sends as it travels: the difference to what a client is known to hold, coded, in a closed loop.
+"""Messages of the server as they travel: the difference to what a client is known to hold, coded, in a closed loop.
 
 The server keeps a replica of what each client holds. A message is the difference of what the server means to the
 client's replica; the replica becomes what the client makes of it. What a lossy codec loses is so part of the next
@@ -44,7 +44,7 @@ Key = tuple[int, str, tuple[int, ...]]
 
 @dataclass
 class Replicas:
-    """What n clients hold of one tensor of d numbers. Who holds the same shares a row."""
+    """Copies that n clients hold of one tensor of d numbers. Clients that hold the same share a row."""
 
     rows: np.ndarray
     """Different vectors, `[at least as many as are held, d]`."""
@@ -76,9 +76,9 @@ class Replicas:
     def _coded(
         self, base: np.ndarray, values: np.ndarray, new: np.ndarray, codec: Codec
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of messages with these rows as base: what becomes of those that travel coded, which they are, and the bytes
-        of all. A message to who holds nothing, whose difference is not finite, or that would be longer coded, travels
-        as it is.
+        """Code messages with these rows as base; return those that travel coded, as they arrive, which they are,
+        and the bytes of all. A message to a client that holds nothing, whose difference is not finite, or that
+        would be longer coded, travels as it is.
         """
         whole = values.itemsize * values.shape[1]
         sizes = np.full(len(new), whole)
@@ -216,7 +216,7 @@ class Downlink:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def written(self) -> tuple[Message, list[Any]]:
-        """What all clients hold: tensors by name, and of each replica its lane, name and shape."""
+        """Write down what all clients hold: tensors by name, and of each replica its lane, name and shape."""
         tensors = {
             f"{number}/{part}": tensor
             for number, one in enumerate(self.replicas.values())

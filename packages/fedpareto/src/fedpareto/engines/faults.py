@@ -15,7 +15,7 @@ from fedpareto.tensors import rng
 
 @dataclass(frozen=True)
 class Faults(Bounded):
-    """How often, per client and round, something goes wrong. Drawn from the client's own stream."""
+    """Rates, per client and round, at which something goes wrong. Drawn from the client's own stream."""
 
     prefix: ClassVar[str] = "faults: "
 
@@ -28,7 +28,6 @@ class Faults(Bounded):
 
     @property
     def happen(self) -> bool:
-        """Whether any does."""
         return bool(self.dropout or self.stragglers or self.corrupt)
 
 

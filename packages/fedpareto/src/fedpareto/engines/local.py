@@ -73,11 +73,11 @@ class LocalEngine:
     quorum: float = 0.0
     choices: Choices | None = None
     coding: Coding = Coding(Codec())
-    """How replies travel."""
+    """Coding of the replies."""
     private: Kept = field(default_factory=Kept)
     """Every client's private state."""
     holds: bool = False
-    """Whether what clients keep after a step counts only once their replies have `landed`."""
+    """True if what clients keep after a step counts only once their replies have `landed`."""
     held: Kept = field(default_factory=Kept)
     """Until then it is here."""
     letters: dict[Letter, dict[str, bytes]] = field(default_factory=dict)
@@ -145,13 +145,13 @@ class LocalEngine:
 
     @property
     def not_recorded(self) -> dict[str, str]:
-        """What of the clients' work could not be recorded on a GPU, and why."""
+        """Reasons why some of the clients' work could not be recorded on a GPU, by what it is."""
         return self._recordings.refused
 
     # -- work ------------------------------------------------------------------------------------------------------
 
     def run(self, tasks: Sequence[Tasks], evaluate: Parcels | None = None) -> Outcome:
-        """See Engine.run; for the first (usually only) federation."""
+        """Run the tasks of the first (usually only) federation."""
         return self.run_all([tasks], [evaluate])[0]
 
     def run_all(
@@ -174,7 +174,7 @@ class LocalEngine:
         return outcomes
 
     def exchange(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
-        """The same, whatever the quorum is."""
+        """Run the tasks of all federations, whatever the quorum is."""
         return self.run_all(tasks, evaluate, enforce=False)
 
     def work(
@@ -196,7 +196,7 @@ class LocalEngine:
         return found
 
     def _reported(self, run: int, exact: ByClient) -> ByClient:
-        """What clients say of the objectives of what they were sent."""
+        """Reports of clients on the objectives of what they were sent."""
         if not len(exact):
             return exact
         addresses = rng.Addresses.at(self.settings[run].seed, exact.clients, 0, device=self.device)
@@ -204,7 +204,7 @@ class LocalEngine:
         return ByClient.none() if told is None else ByClient(exact.clients, told)
 
     def objectives(self, run: int, solutions: Parcels) -> ByClient:
-        """Of the models that the clients would use, as they are: for the clients themselves."""
+        """Measure the models that the clients would use, as they are: for the clients themselves."""
         with self.working():
             every = [solutions if one == run else None for one in range(len(self.settings))]
             return self._measured(every, Clients.evaluate)[run]
@@ -216,8 +216,8 @@ class LocalEngine:
         return ByClient(solutions.clients, models)
 
     def model_parts(self, run: int, solutions: Parcels) -> dict[int, Message]:
-        """What the clients keep to make models for any preference, and the objectives of these models on held-out
-        rows.
+        """Return what the clients keep to make models for any preference, and the objectives of these models on
+        held-out rows.
         """
         anatomy = self.algorithm.anatomy(self.problem.layout, len(self.problem.objectives))
         if anatomy is None:
@@ -236,7 +236,7 @@ class LocalEngine:
         return parts
 
     def losses(self, solutions: Sequence[Parcels]) -> list[ByClient]:
-        """See Engine.losses; for attackers the true ones."""
+        """Compute the losses; for attackers the true ones."""
         with self.working():
             return self._measured(solutions, Clients.loss)
 
@@ -374,7 +374,7 @@ class LocalEngine:
         return self._raid.join(clients, lies)
 
     def _honest(self, clients: Clients, chunk: Work) -> Clients:
-        """The same as they are measured: by their real rows."""
+        """Return the clients as they are measured: by their real rows."""
         return (
             clients
             if self._raid is None
@@ -422,7 +422,9 @@ class LocalEngine:
         return {name: tensor.to(self.device) for name, tensor in self.learner.memory(self.problem).items()}
 
     def _recalled(self, chunk: Work, fresh: Sequence[Message], prefix: str = "") -> Message:
-        """By name, what each client of a chunk kept or, if it is new, the initial state of its run; `[n, ...]`."""
+        """Private state of a chunk by name: what each client kept or, if it is new, the initial state of its run;
+        `[n, ...]`.
+        """
         if not fresh[0]:
             return {}
         found = []
@@ -468,7 +470,7 @@ class LocalEngine:
 
     @contextmanager
     def working(self, threads: int | None = None) -> Iterator[None]:
-        """The same, with matrix products in the chosen precision: for client steps, not for the server's."""
+        """Set threads, and the chosen precision of matrix products: for client steps, not for the server's."""
         alone = products_on_one_thread() if self.options.compiled else nullcontext()
         with self.threads(threads), alone, self._products():
             yield

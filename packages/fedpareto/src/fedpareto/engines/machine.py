@@ -16,7 +16,7 @@ from fedpareto.engines.memory import physical_memory
 
 @dataclass(frozen=True)
 class Choices:
-    """What was measured (or given) once; a resumed run uses the same, so that it continues bit for bit."""
+    """Choices that were measured (or given) once; a resumed run uses the same, so that it continues bit for bit."""
 
     threads: int
     chunk: int
@@ -61,7 +61,7 @@ def device_named(name: str) -> torch.device:
 
 
 def memory_of(device: torch.device) -> int:
-    """Its bytes."""
+    """Bytes of memory of a device."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return physical_memory()

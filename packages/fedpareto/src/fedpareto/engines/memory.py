@@ -1,4 +1,4 @@
-"""How much memory a machine has, as reported by its operating system."""
+"""Memory of a machine, as reported by its operating system."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Feature = Literal["losses", "stopping", "attack", "codec", "server_codec", "secu
 
 @dataclass(frozen=True)
 class EngineOptions(Bounded):
-    """How clients' work is computed on any engine; none of it changes the numbers beyond rounding.
+    """Options for computing clients' work on any engine; none of them changes the numbers beyond rounding.
 
     An engine's own options inherit from it. The class variables and properties below say what the engine can do; nobody
     else asks which engine it is.
@@ -35,13 +35,13 @@ class EngineOptions(Bounded):
 
     name: ClassVar[str]
     simulates_time: ClassVar[bool] = False
-    """Whether a simulated clock moves with this engine even if clients have no devices. A run then ends by that clock,
-    after `hours`.
+    """True if a simulated clock moves with this engine even if clients have no devices. A run then ends by that
+    clock, after `hours`.
     """
     remote: ClassVar[bool] = False
-    """Whether clients are other processes, which keep their rows, their preferences and their private state."""
+    """True if clients are other processes, which keep their rows, their preferences and their private state."""
     in_process: ClassVar[bool] = False
-    """Whether it does nothing but the clients' work, in this process: then runs may share one stack."""
+    """True if it does nothing but the clients' work, in this process: then runs may share one stack."""
 
     device: str = "cpu"
     """"cpu", "cuda" or "cuda:1"."""
@@ -56,9 +56,9 @@ class EngineOptions(Bounded):
     chunk: Whole = 0
     """Clients in one stack, 1 being the plain loop; 0: measured."""
     record: bool = True
-    """Whether a GPU's work is recorded as CUDA graphs, which are replayed in later rounds; false: to find a mistake."""
+    """Record a GPU's work as CUDA graphs, which are replayed in later rounds; false: to find a mistake."""
     compiled: bool = False
-    """Whether MLPs on a CPU are trained by machine code that numba makes, on one thread; needs the extra "compiled"."""
+    """Train MLPs on a CPU by machine code that numba makes, on one thread; needs the extra "compiled"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,11 +37,11 @@ from fedpareto.tensors import rng
 from fedpareto.trust.attacks import Raid
 
 ROUNDING = 1e-3
-"""By how much a mean of rounded numbers may lie outside an objective's range."""
+"""Tolerance by which a mean of rounded numbers may lie outside an objective's range."""
 
 
 class Part(NamedTuple):
-    """What a chunk of some work came to."""
+    """Results of a chunk of some work."""
 
     rows: np.ndarray
     """The rows whose clients replied …"""
@@ -55,11 +55,11 @@ class Part(NamedTuple):
 
 @dataclass
 class Done:
-    """What came of some work, until replies are checked."""
+    """Results of some work, until replies are checked."""
 
     work: Work
     part: Part
-    """Its rows are in ascending order."""
+    """Results whose rows are in ascending order."""
     failures: dict[int, Failure] = field(default_factory=dict)
     """The others, by row."""
 
@@ -80,7 +80,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Screening:
-    """Which replies count, the same wherever clients work."""
+    """Decision on which replies count, the same wherever clients work."""
 
     algorithm: Algorithm[Any]
     settings: Sequence[Setting]
@@ -91,7 +91,7 @@ class Screening:
 
     @cached_property
     def _are_faulty(self) -> bool:
-        """Whether clients drop out, are late or send something broken."""
+        """True if clients drop out, are late or send something broken."""
         return self.faults.happen
 
     def awake(self, work: Work) -> tuple[np.ndarray, dict[int, Failure]]:
@@ -106,7 +106,7 @@ class Screening:
         return (np.flatnonzero(~asleep) if failures else work.everything), failures
 
     def _sleepers(self, work: Work) -> Iterator[tuple[np.ndarray, str]]:
-        """Which rows' clients do nothing, `[n]`, and why."""
+        """Yield masks of the rows whose clients do nothing, `[n]`, and why."""
         if self._are_faulty:
             yield fates(self.faults, self._addresses(work)).drops_out, "dropped out (injected fault)"
         if self.raid is not None and self.raid.attack.kind == "seldom":
@@ -171,7 +171,7 @@ class Screening:
             found[number] = Outcome(replies, failed, evaluations)
 
     def _refused(self, work: Work, rows: np.ndarray, message: Message) -> dict[int, str]:
-        """By place among `rows`, why a reply does not count. The few that fail are looked at one by one."""
+        """Reasons, by place among `rows`, why a reply does not count. The few that fail are looked at one by one."""
         reasons: dict[int, str] = {}
         passed = sound(message, self.algorithm)
         suspects = [] if passed is None else _where(~passed)
@@ -212,7 +212,7 @@ _NOBODY = np.empty(0, dtype=np.int64)
 
 
 def failure(work: Work, row: int, reason: str) -> Failure:
-    """Of the client in a row of some work."""
+    """Make the failure of the client in a row of some work."""
     return Failure(int(work.client[row]), int(work.round[row]), reason, work.step, int(work.lane[row]))
 
 
@@ -224,7 +224,7 @@ def _where(mask: np.ndarray) -> list[int]:
 
 
 def sound(replies: Message, algorithm: Algorithm[Any]) -> np.ndarray | None:
-    """Which of a stack of replies `{name: [n, ...]}` surely pass, `[n]`; None if all do.
+    """Find which of a stack of replies `{name: [n, ...]}` surely pass, `[n]`; None if all do.
 
     Of healthy replies one number says so: a look at each would make a GPU wait.
     """
@@ -363,7 +363,7 @@ def impossible(values: Tensor, objectives: Sequence[Objective]) -> str | None:
 
 
 def _numbers(objective: Objective) -> str:
-    """Which values an objective may have, in words."""
+    """Describe which values an objective may have."""
     if objective.lowest is not None and objective.highest is not None:
         return _range(objective.lowest, objective.highest)
     ends = {"at least": objective.lowest, "at most": objective.highest}
@@ -389,7 +389,7 @@ def _range(least: float, most: float) -> str:
 
 
 def required_replies(quorum: float, asked: int) -> int:
-    """How many of the selected clients must reply: a quorum below 1 is a share, from 1 on a number of clients."""
+    """Number of the selected clients that must reply: a quorum below 1 is a share, from 1 on a number of clients."""
     if quorum < 0:
         raise UserError(f"quorum is {quorum}; it is a share below 1 or a number of clients")
     wanted = math.ceil(quorum * asked) if quorum < 1 else min(round(quorum), asked)

@@ -78,13 +78,13 @@ class Work:
         return Work(self.parcels, self.runs, which, row, run, client, self.round[rows], self.lane[rows])
 
     def parts(self) -> Iterator[tuple[int, Parcels, np.ndarray]]:
-        """By parcel: its federation, itself, and which of these rows belong to it."""
+        """Yield for each parcel its federation, itself, and which of these rows belong to it."""
         for number in np.flatnonzero(np.bincount(self.which)).tolist():
             rows = np.flatnonzero(self.which == number) if len(self.parcels) > 1 else self.everything
             yield self.runs[number], self.parcels[number], rows
 
     def addresses(self, seeds: Sequence[int], device: torch.device) -> rng.Addresses:
-        """Where each row's random numbers are."""
+        """Addresses of each row's random numbers."""
         if len(self.parcels) == 1:
             first = self.parcels[0]
             round_ = first.round if isinstance(first, Tasks) else 0
@@ -94,7 +94,7 @@ class Work:
         return rng.Addresses(*torch.as_tensor(columns, device=device).unbind())
 
     def message(self) -> Message:
-        """What the rows get, as one: `[n, ...]`. What all of them share is not copied."""
+        """Message that the rows get, as one: `[n, ...]`. What all of them share is not copied."""
         if len(self.parcels) == 1:
             return self.parcels[0].only(self.row).stacked()
         used, inverse = np.unique(self.which, return_inverse=True)
@@ -137,7 +137,7 @@ def _kind(parcel: Parcels) -> Kind:
 
 
 def lane_of(parcel: Parcels) -> int:
-    """Where its clients' private state is; what is only measured is in lane 0."""
+    """Lane of the clients' private state; what is only measured is in lane 0."""
     return parcel.lane if isinstance(parcel, Tasks) else 0
 
 
@@ -158,7 +158,7 @@ class Registered:
         return found
 
     def positions(self, work: Work) -> np.ndarray:
-        """Of each row of some work."""
+        """Positions of each row of some work."""
         if len(work.parcels) == 1:
             return self.of_run(work.runs[0], work.client)
         found = np.empty(len(work), dtype=np.int64)
