@@ -1,4 +1,4 @@
-"""What a user adds to a run: something that is told of its beginning, of every round and of its end."""
+"""Additions of a user to a run: objects that are told of its beginning, of every round and of its end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Callback:
         """A round is over and recorded. True: it was the last."""
 
     def on_end(self, run: Run, how: Ending, result: Result | None) -> None:
-        """Nothing more will come; with the result of a run that `finished`."""
+        """Called when nothing more will come; with the result of a run that `finished`."""
 
 
 class Followed(Protocol):
@@ -59,11 +59,11 @@ class Run:
         self.progress: Progress | None = None
         """The last round that is over, with the means of objectives; None before."""
         self.replies: Sequence[Replies | None] = [None] * len(experiment.states)
-        """What the algorithm of each seed was told last: tensors by name, a row for each client."""
+        """Replies that the algorithm of each seed was told last: tensors by name, a row for each client."""
 
     @property
     def spec(self) -> Spec:
-        """What is run."""
+        """Spec that is run."""
         return self._experiment.spec
 
     @property
@@ -82,7 +82,7 @@ class Run:
         return self._experiment.recorder.columns.splits
 
     def models(self, seed: int = 0) -> Mapping[int, Tensor]:
-        """By client, the models `[d]` that clients of a seed, by its place among the seeds, would use now.
+        """Models `[d]` by client that clients of a seed, by its place among the seeds, would use now.
 
         Where clients are nodes: as far as the server may know them. Computed when it is called.
         """
@@ -92,7 +92,7 @@ class Run:
 
 
 class Callbacks:
-    """Those of a run. One that fails is left alone from then on."""
+    """Callbacks of a run. One that fails is left alone from then on."""
 
     def __init__(self, callbacks: Sequence[Callback], experiment: Followed) -> None:
         self._those = list(callbacks)
@@ -105,7 +105,7 @@ class Callbacks:
         self._each("on_begin", lambda one: one.on_begin(self._run))
 
     def round(self, progress: Progress, replies: Sequence[Replies | None]) -> str:
-        """Who ends the run after this round; empty: nobody."""
+        """Tell all that a round is over; return who ends the run after it, empty: nobody."""
         self._run.progress, self._run.replies = progress, replies
         return self._each("on_round", lambda one: one.on_round(self._run))
 

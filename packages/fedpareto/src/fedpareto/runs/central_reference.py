@@ -72,7 +72,7 @@ def keep_central(folder: Path, on_round: OnRound | None = None) -> None:
 
 
 def _together(federation: Federation, problem: str) -> Federation:
-    """The same clients, each with the training and validation rows of all."""
+    """Make a federation of the same clients, each with the training and validation rows of all."""
     if "train" not in federation.splits:
         raise UserError(f"'{problem}' has no rows that could lie in one place, so there is no central reference")
     everyone = {name: _shared(federation.splits[name]) for name in ("train", VALIDATION) if name in federation.splits}

@@ -1,4 +1,4 @@
-"""What a server makes of replies before the algorithm hears of them: what each is worth, and whom it believes."""
+"""Oversight of replies before the algorithm hears of them: what each is worth, and whom the server believes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Oversight:
         self.standings = [Standing.unknown(setting.clients) if remembers else None for setting in settings]
         self._judges = [_judge(spec, setting) for setting in settings]
         self.acts = spec.defence.rule != "none" or spec.measure_contribution
-        """Whether it looks at replies at all."""
+        """True if it looks at replies at all."""
 
     def askable(self, run: int, tasks: Sequence[Tasks]) -> Sequence[Tasks]:
         """The tasks without those of blocked clients; all of them, if nobody else would be asked."""
@@ -36,7 +36,7 @@ class Oversight:
         return only_of(tasks, self.spec.defence.trusted(standing)) or tasks
 
     def told(self, run: int, entry: Entry, outcome: Outcome) -> Replies:
-        """What the algorithm receives; the rest is noted."""
+        """Return what the algorithm receives; the rest is noted."""
         replies, defence = outcome.replies, self.spec.defence
         if self.spec.measure_contribution:
             found = contributions(outcome.tasks, replies, self._judges[run])
@@ -60,7 +60,6 @@ class Oversight:
                 checkpoint.put_tensors(f"standing/{run}", standing.tensors())
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """As it was saved."""
         self.standings = [
             None if standing is None else standing.restored(checkpoint.get_tensors(f"standing/{run}"))
             for run, standing in enumerate(self.standings)

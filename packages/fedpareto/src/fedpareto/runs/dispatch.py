@@ -45,7 +45,7 @@ from fedpareto.runs.in_flight import Mail
 from fedpareto.spec.spec import Spec
 
 Work = Callable[[Sequence[Sequence[Tasks]], Sequence[Parcels | None]], list[Outcome]]
-"""What an engine does with the tasks of all seeds, and with what is to be measured."""
+"""Function of an engine on the tasks of all seeds, and on what is to be measured."""
 _NOTHING = Outcome(Replies(np.empty(0)))
 _NOBODY = np.empty(0, dtype=np.int64)
 _NO_TRAFFIC = traffic([], _NOTHING.replies)
@@ -66,7 +66,7 @@ class Dispatch:
         self._began: list[float] = []
         """The clock of each seed when an exchange began."""
         self._graph = spec.algorithm.neighbours(spec.clients)
-        """Who sends to whom where there is no server; None: there is one."""
+        """Graph of who sends to whom where there is no server; None: there is one."""
         count = participant_count(spec.participation, spec.clients)
         self._gatherings = [
             Gathering(spec.policy, flight, count, in_flight.tiers(spec, flight)) for flight in self.flights
@@ -80,11 +80,11 @@ class Dispatch:
                 flight.post = self._downlinks[run].post
             spec.policy.must_be_met(flight.soonest())
         self._is_plain = spec.policy.waits and not self.flights and not self._downlinks
-        """Whether all who are asked reply, at once."""
+        """True if all who are asked reply, at once."""
         self._timetables = [in_flight.timetable(spec, flight, count) for flight in self.flights]
 
     def _coded_downlinks(self) -> list[Downlink]:
-        """What the server sends to the clients of each seed; none if it travels as it is."""
+        """Make the downlinks, coded, to the clients of each seed; none if messages travel as they are."""
         codec = Codec.parse(self.spec.server_codec)
         return [] if codec.plain else [Downlink(codec, setting.clients) for setting in self.settings]
 
@@ -125,8 +125,8 @@ class Dispatch:
     def _worked(
         self, work: Work, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Outcome]:
-        """What comes of tasks of every seed, as their clients hold them; what the server gets is as if they held what
-        it meant.
+        """Run the tasks of every seed, as their clients hold them; what the server gets is as if they held what it
+        meant.
         """
         if not self._downlinks:
             return work(tasks, evaluate)
@@ -158,7 +158,7 @@ class Dispatch:
     def _exchange_simulated(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Outcome]:
-        """The same by a simulated clock, which goes on to where all of them have replied."""
+        """Exchange by a simulated clock, which goes on to where all of them have replied."""
         outcomes = self._worked(self.engine.exchange, tasks, evaluate)
         handed = [but(outcome, replies=_NOTHING.replies, cost=_NO_TRAFFIC) for outcome in outcomes]
         for run, (some, outcome) in enumerate(zip(tasks, outcomes, strict=True)):
@@ -179,7 +179,7 @@ class Dispatch:
         return handed
 
     def _returned(self, run: int, tasks: Sequence[Tasks], outcome: Outcome) -> Outcome:
-        """What comes back of it by the clock. Where all got lost on their way, all are asked again."""
+        """Return the replies that come back by the clock. Where all got lost on their way, all are asked again."""
         flight, rows = self._simulated[run], np.flatnonzero(~self.flights[run].idle)
         lost: list[Failure] = []
         while True:
@@ -254,11 +254,11 @@ class Dispatch:
         return [_NOTHING] * len(states)
 
     def _reported(self, run: int) -> Outcome:
-        """What nodes measured last, each of them the solution that it was sent with its task."""
+        """Outcome with what nodes measured last, each of them the solution that it was sent with its task."""
         return replace(_NOTHING, evaluations=Evaluations(cast(Mail, self.flights[run]).reports()))
 
     def _needs_everyone(self, state: State) -> bool:
-        """Whether a round has all clients, whatever the policy is."""
+        """Check whether a round has all clients, whatever the policy is."""
         return self.spec.algorithm.ends_as_planned and state.round == self.spec.rounds - 1
 
     def _gather(self, run: int, state: State, tasks: Sequence[Tasks], sent: list[np.ndarray]) -> np.ndarray:
@@ -278,7 +278,9 @@ class Dispatch:
         return came
 
     def _choose(self, run: int, state: State, sent: list[np.ndarray]) -> Choose:
-        """Who is asked, by the run's selection; `sent` gets the rows of everybody who was."""
+        """Make the function that chooses who is asked, by the run's selection; `sent` gets the rows of everybody
+        who was.
+        """
         known, flight, selection = self._known[run], self.flights[run], self.spec.selection
         streams: list[np.random.Generator] = []  # Made if needed.
 
@@ -298,7 +300,7 @@ class Dispatch:
         return choose
 
     def _compute(self, arrived: Mapping[int, np.ndarray]) -> None:
-        """What these replies hold, and with it all that is under way: one stack of all seeds."""
+        """Compute what these replies hold, and with it all that is under way: one stack of all seeds."""
         due = [self.flights[run].due(arrived[run]) if run in arrived else [] for run in range(len(self.flights))]
         if not any(due):
             return
@@ -308,7 +310,7 @@ class Dispatch:
                 self.flights[run].computed(outcome)
 
     def _weigh(self) -> None:
-        """What all clients of all seeds are at, so that it is known how long their replies are."""
+        """Compute what all clients of all seeds are at, so that it is known how long their replies are."""
         due = [flight.unknown() for flight in self._simulated]
         outcomes = self._worked(self.engine.exchange, due, [None for _ in due])
         for flight, tasks, outcome in zip(self._simulated, due, outcomes, strict=True):
@@ -347,7 +349,7 @@ class Dispatch:
         return Outcome(fresh, waiting.failures, measured.evaluations, tasks, cost, staleness)
 
     def _learn(self, run: int, round_: int, replies: Replies, sent: ByClient, heard: np.ndarray | None = None) -> None:
-        """What the server knows of clients from what they said, and from the objectives of what they were sent.
+        """Note what the server learns of clients from what they said, and from the objectives of what they were sent.
 
         `heard`: the rows of those who replied, where they are known.
         """
@@ -372,13 +374,13 @@ class Dispatch:
     # -- the record ------------------------------------------------------------------------------------------------
 
     def noted(self, run: int) -> dict[str, float]:
-        """What a row of the record says of the clock: seconds, and joules of all clients, so far."""
+        """Columns of the record about the clock: seconds, and joules of all clients, so far."""
         found = self.flights[run].noted() if self.flights else {}
         return found | ({"clock": self.over[run], "over": found["clock"]} if run in self.over else {})
 
     def of_clients(self, run: int) -> dict[str, tuple[np.ndarray, None]]:
-        """What the record says of each client's machine, once: the number of its tier, and how long an exchange is
-        expected to take.
+        """Facts about each client's machine that the record says once: the number of its tier, and how long an
+        exchange is expected to take.
         """
         flight = self.flights[run] if self.spec.simulates else None
         if not isinstance(flight, Flight):
@@ -390,12 +392,12 @@ class Dispatch:
         return float(np.mean([self.flights[run].now for run in runs])) if self.spec.simulates else None
 
     def about(self) -> dict[str, Any] | None:
-        """What a mission's satellites see, for its folder; None without one."""
+        """Facts about what a mission's satellites see, for its folder; None without one."""
         flight = self.flights[0] if self.flights else None
         return flight.about() if isinstance(flight, Flight) else None
 
     def happened(self) -> list[dict[str, Any]]:
-        """What happened on the way since the last round, of all seeds."""
+        """Events on the way since the last round, of all seeds."""
         if not self.flights:
             return []
         return [
@@ -422,7 +424,6 @@ class Dispatch:
             checkpoint.put_tensors(f"downlink/{run}", tensors)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """As it was saved."""
         self.over = {int(run): float(clock) for run, clock in checkpoint.values["over"].items()}
         for run, link in enumerate(self._downlinks):
             link.read(checkpoint.get_tensors(f"downlink/{run}"), checkpoint.values[f"downlink/{run}"])
@@ -442,7 +443,7 @@ class _Waiting:
     """A seed that has no reply yet."""
 
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Who came."""
+    """Rows of those who came."""
     sent: list[np.ndarray] = field(default_factory=list)
-    """Who was asked."""
+    """Rows of those who were asked."""
     failures: list[Failure] = field(default_factory=list)

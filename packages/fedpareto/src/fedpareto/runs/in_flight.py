@@ -1,4 +1,4 @@
-"""What is under way, and what is known of clients before anybody was heard, for the spec of a run."""
+"""Tasks in flight, and knowledge of clients before anybody was heard, for the spec of a run."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Remote(Engine, Protocol):
     """An engine whose clients are nodes."""
 
     def air(self, run: int) -> Roster:
-        """Of one seed; it is Mail, too."""
+        """Roster of one seed; it is Mail, too."""
 
 
 def of(spec: Spec, engine: Engine, run: int, setting: Setting) -> Roster:
-    """What is under way for one seed."""
+    """Make the roster of one seed."""
     if engine.remote:
         return cast(Remote, engine).air(run)
     return _flight(spec, cast(Simulating, engine), run, setting)
@@ -60,7 +60,7 @@ def _flight(spec: Spec, engine: Simulating, run: int, setting: Setting) -> Fligh
 
 
 def known(flight: Roster) -> Known:
-    """What is known before anybody was heard."""
+    """Make the knowledge of clients before anybody was heard."""
     clients = len(flight.setting.clients)
     work = flight.operations if isinstance(flight, Flight) else np.zeros(clients)
     seconds, joules = flight.expected()
@@ -77,7 +77,9 @@ def known(flight: Roster) -> Known:
 
 
 def timetable(spec: Spec, flight: Roster, count: int) -> Timetable | None:
-    """Of one seed, where rounds of one reply are clockwork and so many take part; None: they are not."""
+    """Make the timetable of one seed, where rounds of one reply are clockwork and so many take part; None: they are
+    not.
+    """
     policy, seed = spec.policy, flight.setting.seed
     is_one = policy.kind in ("asynchronous", "buffered") and policy.replies(count) == 1
     if not is_one or spec.selection.kind != "random" or not isinstance(flight, Flight) or not flight.is_clockwork:

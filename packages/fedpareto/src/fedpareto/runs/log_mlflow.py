@@ -19,7 +19,7 @@ from fedpareto.runs.logged import About, Log
 IDS_FILE = "mlflow.json"
 """In a run's folder: by seed, the run of MLflow that it goes on with."""
 MOST_FIGURES, MOST_PARAMETERS, LONGEST_PARAMETER = 1000, 100, 500
-"""What MLflow takes in one request, and in one parameter of its oldest versions."""
+"""Limits of MLflow on one request, and on one parameter of its oldest versions."""
 STATUS: Mapping[Ending, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 HABITS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # Nothing goes anywhere but to the tracking server.
@@ -29,7 +29,7 @@ HABITS = {
 """Settings of MLflow for this process, unless they were made already."""
 
 NOT_IN_NAMES = re.compile(r"[^/\w.\- ]")
-"""What MLflow's oldest versions refuse in the name of a figure."""
+"""Characters that MLflow's oldest versions refuse in the name of a figure."""
 
 T = TypeVar("T")
 
@@ -90,12 +90,11 @@ class MLflow(Log):
         return run
 
     def figures(self, seed: int, round: int, at: float, values: Mapping[str, float]) -> None:
-        """Those of a round that MLflow does not have yet; the step is the round."""
+        """Log the figures of a round that MLflow does not have yet; the step is the round."""
         if round > self._after[seed]:
             self._wait(seed, round, at, {**values, "round": float(round)})
 
     def final(self, seed: int, round: int, values: Mapping[str, float]) -> None:
-        """The same under `final/`."""
         self._wait(seed, round, time.time(), {f"final/{name}": value for name, value in values.items()})
 
     def _wait(self, seed: int, round: int, at: float, values: Mapping[str, float]) -> None:

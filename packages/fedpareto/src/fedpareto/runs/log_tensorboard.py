@@ -50,7 +50,6 @@ class TensorBoard(Log):
         self._files[seed].add(at, step=round, summary=Summary(value=found))
 
     def final(self, seed: int, round: int, values: Mapping[str, float]) -> None:
-        """The same under `final/`."""
         self.figures(seed, round, time.time(), {f"final/{name}": value for name, value in values.items()})
 
     def flush(self) -> None:
@@ -82,9 +81,7 @@ class _Events:
         self._records.write(Event(wall_time=at, **content).SerializeToString())
 
     def flush(self) -> None:
-        """What was added can be read."""
         self._file.flush()
 
     def close(self) -> None:
-        """Nothing more will be added."""
         self._file.close()

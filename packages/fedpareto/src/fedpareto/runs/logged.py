@@ -1,4 +1,4 @@
-"""What other tools are told of a run: figures of every round, the spec and how it ended. Never of a single client."""
+"""Reports on a run to other tools: figures of every round, the spec and how it ended. Never of a single client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class About:
     parameters: Mapping[str, Plain]
     """The spec, as `algorithm.top_ratio: 0.2`, without what belongs to clients or tells where data are."""
     folder: Path | None = None
-    """Where the run is kept, if it is."""
+    """Folder in which the run is kept, if it is."""
 
 
 class Log(ABC):
@@ -63,7 +63,7 @@ class Log(ABC):
 
     @abstractmethod
     def figures(self, seed: int, round: int, at: float, values: Mapping[str, float]) -> None:
-        """Those of one row, which was written `at` so many seconds after 1970 began."""
+        """Log the figures of one row, which was written `at` so many seconds after 1970 began."""
 
     @abstractmethod
     def final(self, seed: int, round: int, values: Mapping[str, float]) -> None:
@@ -75,7 +75,7 @@ class Log(ABC):
 
     @abstractmethod
     def end(self, how: Ending) -> None:
-        """Nothing more will come."""
+        """End the log: nothing more will come."""
 
 
 def opened(log_to: str | Sequence[str], spec: Spec, folder: Path | None) -> list[Callback]:
@@ -109,7 +109,7 @@ class Teller(Callback):
         self._each(lambda log: log.begin())
 
     def on_round(self, run: Run) -> None:
-        """What was recorded since the last time; at first all of it, of a run that goes on."""
+        """Tell what was recorded since the last time; at first all of it, of a run that goes on."""
         history = run.history
         new, self._told = history[self._told :], len(history)
         splits, objectives = run.splits, run.spec.problem.objectives

@@ -43,7 +43,7 @@ CHECKPOINT_SHARE = 0.1
 """Writing checkpoints takes at most about this share of a run's time."""
 
 REFUSED = "refused"
-"""What stands in the reason of a failure that is a reply's own fault."""
+"""Word in the reason of a failure that is a reply's own fault."""
 
 
 Observe = Callable[["Experiment", int], Mapping[str, Any]]
@@ -76,9 +76,9 @@ class Experiment:
         self.tested = self._tested()
         self._all = range(len(self.states))
         self._is_followed = False
-        """Whether somebody wants to know of each round."""
+        """True if somebody wants to know of each round."""
         self._told: list[Replies | None] = [None] * len(self.states)
-        """What the algorithm of each seed was told last."""
+        """Replies that the algorithm of each seed was told last."""
         self._watches = self._begin_watching()
         self.seconds = 0.0
         self._failures = 0
@@ -167,7 +167,9 @@ class Experiment:
             file.clear()
 
     def _is_ended(self, by: str) -> bool:
-        """Whether a callback ends the run now, which an algorithm with a last round of its own does not survive."""
+        """Check whether a callback ends the run now, which an algorithm with a last round of its own does not
+        survive.
+        """
         if not by or self._is_over():
             return False
         if self.spec.algorithm.ends_as_planned:
@@ -260,7 +262,7 @@ class Experiment:
         )
 
     def _keep_log(self) -> None:
-        """What happened on the way, where somebody looks."""
+        """Log the events on the way, where there is a folder for them."""
         happened = self.dispatch.happened()
         if self.folder is not None:
             self.folder.append("mission.jsonl", happened)
@@ -305,7 +307,9 @@ class Experiment:
         return [Watch(self.spec.stop_after, self.spec.stop_margin, state) for state in self.states]
 
     def _judged(self, entries: Mapping[int, Entry], done: int) -> bool:
-        """Whether the solutions were measured before training, so that seeds can end with them."""
+        """Measure the solutions before training if that is due, so that seeds can end with them; return whether it
+        was.
+        """
         if not self._is_evaluated(done):
             return False
         outcomes = self.engine.run_all([[] for _ in self.states], self._measured(True, done))
@@ -329,11 +333,13 @@ class Experiment:
     # -- the end of the loop ---------------------------------------------------------------------------------------
 
     def _is_evaluated(self, done: int) -> bool:
-        """Whether solutions are measured after `done` rounds."""
+        """Check whether solutions are measured after `done` rounds."""
         return done % self.spec.evaluate_every == 0
 
     def _measured(self, first: bool, done: int) -> list[Parcels | None]:
-        """What is measured in an exchange of the round after `done` rounds: all solutions, none of them, or nothing."""
+        """Parcels that are measured in an exchange of the round after `done` rounds: all solutions, none of them,
+        or nothing.
+        """
         if not self._is_evaluated(done):
             return [None for _ in self.states]
         found: list[Parcels | None] = [None] * len(self.states)
@@ -397,19 +403,19 @@ class Experiment:
         return result
 
     def _by_split(self, run: int, outcome: Outcome) -> dict[str, np.ndarray]:
-        """What clients reported of what they were sent, `{split: [n, m]}`."""
+        """Objectives that clients reported of what they were sent, `{split: [n, m]}`."""
         names, clients = self.engine.split_names, self.states[run].setting.clients
         return by_split(outcome.evaluations.sent, clients, names, len(self.spec.problem.objectives))
 
     def _measure(self, states: Sequence[State]) -> tuple[list[Parcels], list[Outcome]]:
-        """What every seed's clients would be sent, and its objectives."""
+        """Measure what every seed's clients would be sent: the solutions and their objectives."""
         solutions = [self.spec.algorithm.solutions(state) for state in states]
         return solutions, self.engine.run_all([[] for _ in solutions], solutions)
 
     # -- the record ------------------------------------------------------------------------------------------------
 
     def _begun(self, run: int, done: int) -> Entry:
-        """What there is to record of a seed before its next round."""
+        """Begin the entry of a seed with what there is to record before its next round."""
         algorithm, state = self.spec.algorithm, self.states[run]
         entry = Entry({"seed": self.spec.seeds[run], "round": done} | self.dispatch.noted(run))
         if not done:

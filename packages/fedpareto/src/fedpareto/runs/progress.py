@@ -29,10 +29,10 @@ class Progress:
     measured: int
     """The round after which solutions were measured: the one before, whose solutions this round began with."""
     hypervolume: float
-    """Of the solutions that the server sends, mean over seeds; NaN in a round without an evaluation."""
+    """Hypervolume of the solutions that the server sends, mean over seeds; NaN in a round without an evaluation."""
     failures: int
     means: Mapping[str, float] = field(default_factory=dict)
-    """By objective, the mean over clients and seeds of what the server sends; empty without an evaluation."""
+    """Means by objective, over clients and seeds, of what the server sends; empty without an evaluation."""
     clock: float | None = None
     """Simulated seconds since the run began, mean over seeds; None without devices."""
 
@@ -82,7 +82,7 @@ class Shown:
         """However the run ended."""
 
     def _share(self, now: Progress) -> float:
-        """How much of a run is over, which ends by its rounds or by the clock."""
+        """Share of a run that is over, which ends by its rounds or by the clock."""
         by_rounds = now.round / now.rounds
         return max(by_rounds, _hours(now) / self.spec.hours) if self.spec.hours else by_rounds
 
@@ -138,10 +138,10 @@ class ShownNowhere(Shown):
     """Quiet."""
 
     def begin(self, done: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def round(self, now: Progress) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Tally:
@@ -177,7 +177,7 @@ class Tally:
 
 
 class TallyInTerminal(Tally):
-    """The same as a bar."""
+    """Tally shown as a bar."""
 
     def __init__(self, noun: str, total: int, say: Callable[[str], None]) -> None:
         super().__init__(noun, total, say)

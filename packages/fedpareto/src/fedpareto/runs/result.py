@@ -89,7 +89,7 @@ class Result:
 
     @property
     def beside(self) -> dict[str, np.ndarray]:
-        """By reference, `[seeds]`: how much more the models are worth to their clients than it; see Tested.beside."""
+        """Worth of the models to their clients beyond each reference, `[seeds]`; see Tested.beside."""
         found = [
             on.beside(one.points, one.preferences, self.spec.problem.objectives)
             for one, on in zip(self.solutions, self.tested, strict=False)
@@ -100,7 +100,7 @@ class Result:
         return {name: np.array([one[name] for one in found]) for name in found[0] if all(name in one for one in found)}
 
     def _references(self) -> list[str]:
-        """What the models are worth beside the references, in a line."""
+        """Say in a line what the models are worth beside the references."""
         told, names = beside_in_words(self.beside), {name for one in self.references for name in one}
         return ([told] if told else []) + no_plain_in_words(self.spec.problem.name, names)
 
@@ -119,7 +119,7 @@ class Result:
 
     @property
     def constant(self) -> Constant | None:
-        """What the best constant answer scores, mean over seeds; None where a problem has none."""
+        """Score of the best constant answer, mean over seeds; None where a problem has none."""
         found = [one.constant(self.spec.problem.objectives) for one in self.tested]
         known = [one for one in found if one is not None]
         if not known:
@@ -135,7 +135,7 @@ class Result:
 
     @property
     def own_utility(self) -> float | None:
-        """What clients have of their own models under their own preferences, mean over clients and seeds.
+        """Utility that clients have of their own models under their own preferences, mean over clients and seeds.
 
         None where preferences are private.
         """
@@ -143,7 +143,7 @@ class Result:
 
     @property
     def regret(self) -> float | None:
-        """What clients would gain if each could choose among all clients' models, mean over clients and seeds."""
+        """Gain of clients if each could choose among all clients' models, mean over clients and seeds."""
         return self._mean_of("regret")
 
     def _mean_of(self, indicator: str) -> float | None:
@@ -167,7 +167,7 @@ class Result:
         return found
 
     def _early_stop(self) -> list[str]:
-        """Which rounds' models were kept, with early stopping."""
+        """Say which rounds' models were kept, with early stopping."""
         if not self.spec.stop_after:
             return []
         ends = [max(row["round"] for row in self.history if row["seed"] == seed) for seed in self.spec.seeds]
@@ -227,7 +227,7 @@ class Result:
 
     @property
     def _own_split(self) -> str:
-        """Of each client's own held-out rows, where there are any."""
+        """Split of each client's own held-out rows, where there are any."""
         splits = self.columns.splits
         return OWN_TEST if OWN_TEST in splits else held_out(list(splits))
 
@@ -286,7 +286,7 @@ def _with_spread(values: Sequence[float]) -> str:
 
 
 def _same_clients(a: SolutionSet, b: SolutionSet) -> bool:
-    """Whether row i of both belongs to the same client with the same preference."""
+    """Check whether row i of both belongs to the same client with the same preference."""
     if a.preferences is None or b.preferences is None:
         return False
     return a.clients == b.clients and np.array_equal(a.preferences, b.preferences)

@@ -1,4 +1,4 @@
-"""What stays the same when a run goes on, and what is noted when something did not."""
+"""Rules for what stays the same when a run goes on, and what is noted when something did not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedpareto.record.store import RunFolder, versions
 from fedpareto.spec.spec import Spec
 
 CHANGEABLE = ("quorum", "faults")
-"""What a resumed run may change in its spec: whether it continues, not what an undisturbed round computes."""
+"""Fields of its spec that a resumed run may change: whether it continues, not what an undisturbed round computes."""
 MOVABLE = ("address", "workers")
 """Parameters of an engine that may be others: where clients are, which is not what they compute."""
 APPENDED = {"metrics": "metrics.jsonl", "events": "events.jsonl", "columns": columns.FILE, "mission": "mission.jsonl"}
@@ -42,7 +42,7 @@ def must_be_same(before: Mapping[str, Any], spec: Spec, folder: RunFolder) -> No
 
 
 def chosen(record: Mapping[str, Any], folder: RunFolder) -> dict[str, Any]:
-    """What the engine measured when the run began."""
+    """Choices that the engine measured when the run began."""
     choices = record.get("choices")
     if not isinstance(choices, dict):
         raise DamagedFile(f"{folder.path / 'run.json'} is damaged: it has no 'choices'")

@@ -1,4 +1,4 @@
-"""What a run ends with: the solutions of each seed, from what its clients reported or from what its server found."""
+"""Final solutions of each seed of a run, from what its clients reported or from what its server found."""
 
 from __future__ import annotations
 

@@ -50,10 +50,10 @@ class Watch:
             self.stopped = True
 
     def to_plain(self) -> dict[str, Any]:
-        """Its values that are not tensors."""
+        """Return its values that are not tensors."""
         return {"best": None if self.best == -math.inf else self.best, "stopped": self.stopped}
 
     def restored(self, plain: Mapping[str, Any], state: State, private: Kept) -> Watch:
-        """As it was when `to_plain` was called."""
+        """Restore what `to_plain` wrote."""
         best = -math.inf if plain["best"] is None else plain["best"]
         return Watch(self.after, self.margin, state, private, best, plain["stopped"])
