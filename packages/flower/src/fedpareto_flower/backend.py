@@ -72,7 +72,7 @@ class Flower(backends.Backend):
 
 
 class Simulation(Flower):
-    """The same in Flower's simulation."""
+    """Backend for Flower's simulation."""
 
     options = SimulationOptions
 

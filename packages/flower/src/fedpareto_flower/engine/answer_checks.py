@@ -1,4 +1,4 @@
-"""What an answer must be: it belongs to its request, and what it holds is possible."""
+"""Checks of an answer: it belongs to its request, and what it holds is possible."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Judge:
 
     @property
     def objectives_shape(self) -> tuple[int, int]:
-        """Of the objectives that a client reports: parts of its data, and objectives."""
+        """Shape of the objectives that a client reports: parts of its data, and objectives."""
         return len(self.members.parts), len(self.settings[0].objectives)
 
     def limits(self, envelope: wire.Envelope) -> wire.Limits:

@@ -1,4 +1,4 @@
-"""What a node has spent of its privacy, on its own disk: the node counts for itself, whatever a server says.
+"""Privacy that a node has spent, on its own disk: the node counts for itself, whatever a server says.
 
 A charge is written before the answer is worked out, so a process that is killed has counted too much, never too little.
 """

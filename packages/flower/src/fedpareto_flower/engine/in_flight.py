@@ -53,11 +53,11 @@ class _Letter:
     """Flower's, whose replies are awaited."""
     node: int = 0
     sent: int = 0
-    """How often."""
+    """Number of times that it was sent."""
     since: float = math.inf
-    """When it was sent first, in seconds of the run."""
+    """Time when it was sent first, in seconds of the run."""
     again: float = 0.0
-    """When it is sent again if the node is connected, by the clock."""
+    """Time when it is sent again if the node is connected, by the clock."""
 
 
 @dataclass
@@ -72,11 +72,11 @@ class Airmail(Roster):
     count: Callable[..., None]
     """Is told of bytes to and from each client."""
     solutions: Parcels | None = None
-    """What clients measure beside their next task; None: nothing."""
+    """Solutions that clients measure beside their next task; None: nothing."""
     clock: Callable[[], float] = time.monotonic
     """Seconds, from any time on."""
     seconds: np.ndarray = field(init=False)
-    """That each client took for its last task, from the time that it was sent; NaN: unknown."""
+    """Seconds that each client took for its last task, from the time that it was sent; NaN: unknown."""
     reported: np.ndarray = field(init=False)
     """The objectives that each client reported last, `[n, parts, m]`; NaN: none yet."""
     since: np.ndarray = field(init=False)
@@ -93,7 +93,7 @@ class Airmail(Roster):
         self._letters: dict[int, _Letter] = {}
         self._false: dict[int, list[Failure]] = {}
         self._lengths: dict[str, Tensor] = {}
-        """Of the last update of each client, `[n, ...]`; NaN: none yet."""
+        """Lengths of the last update of each client, `[n, ...]`; NaN: none yet."""
         self._next_look = 0.0
 
     # -- the clock -------------------------------------------------------------------------------------------------
@@ -108,12 +108,11 @@ class Airmail(Roster):
         self._begun = self.clock() - seconds
 
     def noted(self) -> dict[str, float]:
-        """What a row of the record says of the clock."""
         return {"clock": self.now}
 
     @property
     def present(self) -> np.ndarray:
-        """Which clients' nodes are connected, `[n]`."""
+        """Mask of the clients whose nodes are connected, `[n]`."""
         return np.isin(self.setting.clients, list(self.members.nodes))
 
     def expected(self) -> tuple[np.ndarray, np.ndarray]:
@@ -145,7 +144,7 @@ class Airmail(Roster):
             self._keep_in_touch()
 
     def wait(self, count: int, until: float = math.inf) -> np.ndarray:
-        """Those whose answers come next: at most `count` of them, and nobody after the time `until`."""
+        """Wait for the clients whose answers come next: at most `count` of them, and nobody after the time `until`."""
         came: list[int] = []
         count = min(count, self.out)
         pauses = Pauses(self.options.poll)
@@ -209,7 +208,7 @@ class Airmail(Roster):
         letter.messages = []
 
     def _arrived(self, row: int) -> bool:
-        """Whether a client's answer is here, good or bad; what was lost is sent again later."""
+        """Check whether a client's answer is here, good or bad; what was lost is sent again later."""
         letter = self._letters[row]
         for message in list(letter.messages):
             answer = self.post.pull(message, letter.node)
@@ -265,11 +264,11 @@ class Airmail(Roster):
     # -- what came of it -------------------------------------------------------------------------------------------
 
     def due(self, rows: np.ndarray) -> list[Tasks]:
-        """Nothing: nodes have computed it."""
+        """No tasks: nodes have computed them."""
         return []
 
     def taken(self, rows: np.ndarray) -> tuple[Replies, list[Failure]]:
-        """See Roster. Updates far longer than what clients send are refused, as in a round that waits for all."""
+        """Take replies. Updates far longer than what clients send are refused, as in a round that waits for all."""
         replies, failures = super().taken(rows)
         for row in rows.tolist():
             failures += self._false.pop(row, [])
@@ -303,7 +302,7 @@ class Airmail(Roster):
         return refused
 
     def free(self, rows: np.ndarray) -> None:
-        """See Roster; nobody waits for answers that are still to come."""
+        """Free clients; nobody waits for answers that are still to come."""
         for row in rows.tolist():
             self._false.pop(row, None)
             letter = self._letters.pop(row, None)

@@ -81,7 +81,9 @@ class Processes:
             )
 
     def environment(self) -> dict[str, str]:
-        """Of every child: a private Flower home, no telemetry, and the environment's programs first on the path."""
+        """Environment of every child: a private Flower home, no telemetry, and the environment's programs first on
+        the path.
+        """
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         return os.environ | QUIET | {"FLWR_HOME": str(self.home), "PATH": path, "OMP_NUM_THREADS": "1"}
 

@@ -56,8 +56,8 @@ from fedpareto_flower.engine.wire import GENEROUS, Malformed
 
 PROTECTED = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 TRIES = 8
-"""How often a request is repeated while there is no answer, about a minute in all; Flower itself would never give
-up.
+"""Number of times that a request is repeated while there is no answer, about a minute in all; Flower itself would
+never give up.
 """
 POLL = 0.1
 """Seconds between two polls for a task, at least; a process that serves several SuperNodes takes longer."""
@@ -90,7 +90,7 @@ log = logging.getLogger("fedpareto.flower")
 
 @dataclass(frozen=True)
 class Address:
-    """Where a SuperLink or a SuperNode offers tasks, and what it takes to get them."""
+    """Address at which a SuperLink or a SuperNode offers tasks, and what it takes to get them."""
 
     host_and_port: str
     secret_file: Path
@@ -290,7 +290,7 @@ def fetched(arrival: Arrival, pull: Callable[[str], bytes]) -> Message:
 
 
 def _announced(client: RuntimeHttpClient) -> Any:
-    """What a task's message consists of. A SuperNode offers the task a moment before it has the message."""
+    """Wait for the tree of a task's message. A SuperNode offers the task a moment before it has the message."""
     deadline = time.monotonic() + ARRIVAL
     while time.monotonic() < deadline:
         found = client.PullMessages(PullAppMessagesRequest())

@@ -43,7 +43,7 @@ class Members:
     expected: Mapping[str, str]
     """Fingerprints that a node must have."""
     owners: Mapping[int, int]
-    """Which client each node id is, where keys were registered; empty: the first node that claims it."""
+    """Client of each node id, where keys were registered; empty: the first node that claims it."""
     options: FlowerOptions
     nodes: dict[int, int] = field(default_factory=dict)
     """The node of each connected client."""

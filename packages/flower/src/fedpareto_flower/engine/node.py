@@ -37,7 +37,7 @@ from fedpareto_flower.engine.private import AnsweredBefore, Ledger, Moment, Priv
 log = logging.getLogger("fedpareto.flower.privacy")
 
 MODEL_FILE = "model.safetensors"
-"""What a finished run leaves with the node: for each seed, the client's model."""
+"""File that a finished run leaves with the node: for each seed, the client's model."""
 
 
 ATTEMPTS = 2
@@ -45,7 +45,7 @@ ATTEMPTS = 2
 for a server that was killed; each is charged.
 """
 _MEASURED = "measured objectives"
-"""How the ledger names the trained model's objectives; no tensor of a reply is called so."""
+"""Name of the trained model's objectives in the ledger; no tensor of a reply is called so."""
 
 Keep = Callable[["Node", int, Message], None]
 """Keeps more than the model at the end of a run: for this node, a seed (by its index) and what it was sent."""
@@ -102,22 +102,22 @@ class Node:
 
     @cached_property
     def store(self) -> PrivateStore:
-        """Where private state is kept between rounds."""
+        """Store of the private state between rounds."""
         return PrivateStore(self.folder / "private" / f"client{self.client}")
 
     @cached_property
     def ledger(self) -> Ledger:
-        """What was answered under local privacy."""
+        """Ledger of what was answered under local privacy."""
         return Ledger(self.folder / "private" / f"client{self.client}-answered")
 
     @cached_property
     def account(self) -> Budget:
-        """What was spent of its privacy."""
+        """Account of what was spent of its privacy."""
         place = self.folder / "private" / f"client{self.client}-answered"
         return Budget(place, self.client, self.algorithm.channel.privacy, self.budget)
 
     def hello(self, question: RecordDict) -> RecordDict:
-        """Who this is; neither data nor preference is in it."""
+        """Say who this is; neither data nor preference is in it."""
         federation, nonce = wire.decode_greeting(question)
         self._must_be_ours(federation)
         fingerprints = schema.agreement(self.algorithm, self.learner, self.engine.settings, self.codec)
@@ -189,7 +189,7 @@ class Node:
         )
 
     def _coded(self, run: int, reply: Reply) -> Reply:
-        """As it travels; what was answered before, under local privacy, as it is."""
+        """Return the reply as it travels; what was answered before, under local privacy, as it is."""
         letter = self.engine.letters.get((run, reply.client, reply.lane, reply.step, reply.round), {})
         return replace(reply, message=as_sent(reply.message, letter))
 
@@ -242,21 +242,22 @@ class Node:
 
     @property
     def _masks(self) -> bool:
-        """Whether replies are masked."""
         return self.algorithm.channel.secure_sum.kind != "none"
 
     def _keys(self, job: wire.Job, task: Task) -> str:
-        """By which the client's keys for this task are known again; each attempt at a round has others."""
+        """Digest by which the client's keys for this task are known again; each attempt at a round has others."""
         state = self.engine.private.get((job.run, task.lane, self.client))
         return keys_of(state) if self._masks and state is not None else ""
 
     def _is_kept(self, task: Task) -> bool:
-        """Whether its answer is given once, as it or a report beside it has noise or masks; keys are new each time."""
+        """Check whether its answer is given once, as it or a report beside it has noise or masks; keys are new each
+        time.
+        """
         privacy = self.algorithm.channel.privacy
         return task.step != STEPS[0] if self._masks else privacy.kind == "local" or privacy.objectives == "noised"
 
     def _measures(self, job: wire.Job) -> bool:
-        """Whether what is trained is measured: reports with noise only as often as was agreed on."""
+        """Check whether what is trained is measured: reports with noise only as often as was agreed on."""
         is_due = (job.round - 1) % self.settings[job.run].evaluate_every == 0
         return job.measure and (is_due or self.algorithm.channel.privacy.objectives != "noised")
 

@@ -17,27 +17,28 @@ from fedpareto.engines.options import EngineOptions, Feature
 
 @dataclass(frozen=True)
 class FlowerOptions(EngineOptions):
-    """How clients run, each in its own node, and how long the server waits. Times are in seconds."""
+    """Options for clients that run each in its own node, and for how long the server waits. Times are in seconds."""
 
     name: ClassVar[str] = "flower-local"
     remote: ClassVar[bool] = True
     on_the_clock: ClassVar[bool] = True
-    """Whether nodes take time of their own, so that some may be late."""
+    """True if nodes take time of their own, so that some may be late."""
 
     join_timeout: Endless = 300.0
-    """How long to wait for all nodes before the first round; for the first of them, if the policy does not wait."""
+    """Seconds to wait for all nodes before the first round; for the first of them, if the policy does not wait."""
     timeout: Endless = 600.0
-    """How long a node may take for one exchange. Under a policy that does not wait for everybody it may take any time;
-    this is after how long a silent node that is connected gets its task again, the next time after twice as long.
+    """Seconds that a node may take for one exchange. Under a policy that does not wait for everybody it may take
+    any time; then a silent node that is connected gets its task again after so many seconds, the next time after
+    twice as long.
     """
     retries: Whole = 1
-    """How often a task is sent again to a connected node that did not answer."""
+    """Number of times that a task is sent again to a connected node that did not answer."""
     hello_timeout: Endless = 60.0
-    """How long a node may take to identify itself before the request is repeated; under a policy that does not wait,
-    also how long a server waits for the others once a node has joined.
+    """Seconds that a node may take to identify itself before the request is repeated; under a policy that does not
+    wait, also how long a server waits for the others once a node has joined.
     """
     forgiveness: Annotated[float, AtLeast(0, besides=(math.inf,))] = 60.0
-    """After how long a refused node may identify itself again."""
+    """Seconds after which a refused node may identify itself again."""
     poll: Positive = 0.1
     """Pause between two polls for answers, at least; after a long wait it is longer, at most a second."""
 
@@ -86,7 +87,7 @@ class FlowerOptions(EngineOptions):
 
 @dataclass(frozen=True)
 class SimulationOptions(FlowerOptions):
-    """The same in Flower's simulation."""
+    """Options for nodes in Flower's simulation."""
 
     name: ClassVar[str] = "flower-sim"
     on_the_clock: ClassVar[bool] = False

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 
 SHARE = 0.1
-"""Of the time waited so far: so much longer than necessary a wait may be."""
+"""Share of the time waited so far that a wait may be longer than necessary."""
 LONGEST = 1.0
 """Seconds that no pause exceeds because of a long wait."""
 
@@ -29,7 +29,7 @@ class Pauses:
     _since: float = field(default_factory=time.monotonic)
 
     def begin_anew(self) -> None:
-        """What was waited for has come."""
+        """Shorten the pauses again: what was waited for has come."""
         self._since = time.monotonic()
 
     def sleep(self, at_most: float = math.inf) -> None:

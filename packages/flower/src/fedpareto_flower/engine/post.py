@@ -68,7 +68,7 @@ class Post:
             self.grid.forget(messages)
 
     def pull(self, message: str, node: int) -> RecordDict | str | None:
-        """What the node replied, or what is wrong with it, or None if there is nothing yet."""
+        """Return what the node replied, or what is wrong with it, or None if there is nothing yet."""
         if not message:
             return Away("Flower did not accept the message")
         try:

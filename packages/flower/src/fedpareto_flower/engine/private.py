@@ -32,7 +32,7 @@ _CONTINUES, _FRESH, _DIGEST = "continues", "nothing", "digest"
 
 
 class Moment(NamedTuple):
-    """When: moments are ordered, first by round."""
+    """Moment of a run: moments are ordered, first by round."""
 
     round: int
     exchange: int
@@ -109,7 +109,8 @@ class AnsweredBefore(UserError):
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a node has answered under local privacy or a secure sum: each question once, whatever a server asks for.
+    """Answers that a node has given under local privacy or a secure sum: each question once, whatever a server asks
+    for.
 
     The same task again, of a server that resumes, gets the same bytes. Any other task for that round, or in a secure
     sum for those `keys`, is refused: fresh noise could be averaged away, and whatever two answers have in common, noise
@@ -119,7 +120,7 @@ class Ledger:
     folder: Path
 
     def recall(self, run: int, task: Task, keys: str = "") -> Message | None:
-        """What was answered to this task; None if its round, or its keys, are new."""
+        """Answer that was given to this task; None if its round, or its keys, are new."""
         known = self._known().get(entry_of(run, task, keys))
         if known is None:
             return None
@@ -131,7 +132,7 @@ class Ledger:
         )
 
     def answered(self, run: int, step: str, round_: int | None = None) -> int:
-        """How many answers a step of a run was given, in this round or in all."""
+        """Number of answers that a step of a run was given, in this round or in all."""
         parts = (entry.split("/") for entry in self._known())
         return sum(
             (one[0], one[3]) == (str(run), step) and (round_ is None or one[1] == str(round_))
@@ -174,12 +175,12 @@ class Ledger:
 
 
 def entry_of(run: int, task: Task, keys: str = "") -> str:
-    """By which a node knows a question again."""
+    """Name by which a node knows a question again."""
     return "/".join([str(run), str(task.round), str(task.lane), task.step, *filter(None, [keys])])
 
 
 def digest_of(message: Message, more: str = "") -> str:
-    """Of all tensors, with their names and types."""
+    """Digest of all tensors, with their names and types."""
     digest = hashlib.sha256(more.encode())
     for name, tensor in sorted(message.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())

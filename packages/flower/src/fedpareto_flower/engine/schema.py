@@ -1,4 +1,4 @@
-"""What the parties of a federation must agree on, as short fingerprints that can be compared without sending it."""
+"""Agreement between the parties of a federation, as short fingerprints that can be compared without sending it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MEANING = {
     "setting": "the seed, the clients, the rounds or the initial model",
     "data": "the columns of the data",
 }
-"""What differs, in words, when a fingerprint does."""
+"""Words for what differs when a fingerprint does."""
 
 
 def agreement(algorithm: Algorithm[Any], learner: Learner, settings: Sequence[Setting], codec: Codec) -> dict[str, str]:
-    """What both server and nodes know: fingerprints by subject."""
+    """Fingerprints by subject of what both server and nodes know."""
     first, sums = settings[0], algorithm.channel.secure_sum
     return {
         "model": _fingerprint([first.layout.to_json(), [asdict(objective) for objective in first.objectives]]),
@@ -58,7 +58,7 @@ def columns(splits: Splits) -> dict[str, str]:
 
 
 def difference(expected: Mapping[str, str], found: Mapping[str, str]) -> str | None:
-    """What two parties do not agree on, in words; None if they do."""
+    """Describe what two parties do not agree on; None if they agree."""
     subjects = [MEANING.get(name, name) for name in expected if found.get(name) != expected[name]]
     return " and ".join(subjects) or None
 

@@ -53,7 +53,7 @@ class ScreenedGrid(HttpGrid):
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """See Grid.pull_messages. Raises if a reply cannot be unpacked safely: so pull one at a time."""
+        """Pull replies as Grid does. Raises if a reply cannot be unpacked safely: so pull one at a time."""
         wanted = list(message_ids)
         if not self._arrivals.keys() >= set(wanted):
             self._look()

@@ -58,7 +58,7 @@ class _Pending:
 
 @dataclass(frozen=True)
 class Bytes:
-    """What went to a node and came from it."""
+    """Bytes that went to a node and came from it."""
 
     down: int = 0
     up: int = 0
@@ -69,7 +69,7 @@ class Bytes:
 
 @dataclass
 class FlowerEngine:
-    """See core.engine.Engine. Runs the client half of `algorithm` on the nodes that `grid` reaches."""
+    """Engine that runs the client half of `algorithm` on the nodes that `grid` reaches."""
 
     grid: Grid
     algorithm: Algorithm[Any]
@@ -83,11 +83,13 @@ class FlowerEngine:
     expected: Mapping[str, str] = field(default_factory=dict)
     """Fingerprints that nodes must match beside those that the server computes, such as that of the data's columns."""
     owners: Mapping[int, int] = field(default_factory=dict)
-    """Which client each node id is, where node keys were registered; others are refused then."""
+    """Client of each node id, where node keys were registered; others are refused then."""
     waits: bool = True
-    """Whether rounds wait for everybody (see fleet.policy); otherwise a run also begins without those who are away."""
+    """True if rounds wait for everybody (see fedpareto.clock.policy); otherwise a run also begins without those who
+    are away.
+    """
     codec: Codec = Codec()
-    """How replies travel."""
+    """Codec of the replies."""
     private: Kept = field(default_factory=Kept)
     """Always empty: private state stays on the nodes."""
     remote: ClassVar[bool] = True
@@ -96,7 +98,7 @@ class FlowerEngine:
         self.device = torch.device("cpu")
         self.settings = [self.place(setting) for setting in self.settings]
         self.traffic: dict[int, Bytes] = {}
-        """Of the last exchange, by client; without Flower's own framing."""
+        """Bytes of the last exchange, by client; without Flower's own framing."""
         self._post = Post(self.grid)
         agreed = schema.agreement(self.algorithm, self.learner, self.settings, self.codec) | dict(self.expected)
         self._members = Members(self._post, self.federation, self.clients, agreed, self.owners, self.flower)
@@ -143,7 +145,7 @@ class FlowerEngine:
 
     @property
     def not_recorded(self) -> dict[str, str]:
-        """Nothing is known of it here: training is on the nodes."""
+        """No reasons: nothing is known of it here, since training is on the nodes."""
         return {}
 
     def threads(self) -> AbstractContextManager[None]:
@@ -153,7 +155,7 @@ class FlowerEngine:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def run(self, tasks: Sequence[Tasks], evaluate: Parcels | None = None) -> Outcome:
-        """See Engine.run; for the first (usually only) federation."""
+        """Run the tasks of the first (usually only) federation."""
         return self.run_all([tasks], [evaluate])[0]
 
     def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
@@ -176,7 +178,7 @@ class FlowerEngine:
         return ByClient(solutions.clients, message["model"]) if "model" in message else ByClient.none()
 
     def model_parts(self, run: int, solutions: Parcels) -> dict[int, Message]:
-        """Nothing: what clients keep stays on their nodes."""
+        """No parts: what clients keep stays on their nodes."""
         return {}
 
     def air(self, run: int) -> Airmail:
@@ -187,13 +189,13 @@ class FlowerEngine:
         return self._airs[run]
 
     def at_work(self) -> dict[int, tuple[int, float]]:
-        """Who has a task now: its round, and for how many seconds its client has had it."""
+        """Clients that have a task now: its round, and for how many seconds its client has had it."""
         return {client: about for air in list(self._airs.values()) for client, about in air.at_work().items()}
 
     def _envelopes(
         self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> dict[int, wire.Envelope]:
-        """What each node gets; nothing for a node without tasks."""
+        """Make the envelope of each node; none for a node without tasks."""
         jobs: dict[int, list[wire.Job]] = {}
         for run, (asked, solutions) in enumerate(zip(tasks, evaluate, strict=True)):
             round_, exchange = self._moment(run, asked)
@@ -287,7 +289,9 @@ class FlowerEngine:
             self._members.meet()
 
     def _is_short(self, envelopes: Mapping[int, wire.Envelope], answered: set[int]) -> bool:
-        """Whether a seed has too few answers for the quorum; of an exchange that only measures, all answers count."""
+        """Check whether a seed has too few answers for the quorum; of an exchange that only measures, all answers
+        count.
+        """
         asked: dict[int, set[int]] = {}
         for client, envelope in envelopes.items():
             for job in envelope.jobs:
@@ -360,5 +364,5 @@ class FlowerEngine:
 
 
 def _away(lost: Mapping[int, str]) -> list[int]:
-    """Those who may come back and answer."""
+    """Clients that may come back and answer."""
     return [client for client, reason in lost.items() if isinstance(reason, Away)]

@@ -1,4 +1,4 @@
-"""What crosses the wire: tensors as raw buffers, and one small header of plain values. Never a pickle.
+"""Messages on the wire: tensors as raw buffers, and one small header of plain values. Never a pickle.
 
 A node gets one envelope in an exchange, with the work of all seeds and lanes, and returns one answer. Decoding trusts
 nothing: names, types, shapes and sizes are checked before a tensor is made.
@@ -40,7 +40,7 @@ class Malformed(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a receiver accepts."""
+    """Limits on what a receiver accepts."""
 
     tensors: int = MOST_ITEMS
     bytes: int = 2**31
@@ -56,11 +56,11 @@ class Job:
     run: int
     round: int
     exchange: int
-    """Which exchange of the round it is, from 0: private state is kept by (round, exchange)."""
+    """Number of the exchange in the round, from 0: private state is kept by (round, exchange)."""
     tasks: tuple[Task, ...] = ()
     solution: Message | None = field(default=None, repr=False)
     measure: bool = False
-    """Whether the trained model is measured too."""
+    """The trained model is measured too."""
     since: int = LARGEST_NUMBER
     """The last round whose reply the server has: private state of later ones does not count. By default all does."""
 
@@ -75,7 +75,7 @@ class Envelope:
     """New in every exchange: an answer to an earlier one cannot pass for an answer to this."""
     jobs: tuple[Job, ...]
     final: bool = False
-    """Whether the solutions are the run's final ones, for the node to keep."""
+    """The solutions are the run's final ones, for the node to keep."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Hello:
-    """How a node identifies itself."""
+    """Identification of a node."""
 
     federation: str
     client: int
@@ -109,7 +109,7 @@ class Hello:
     parts: tuple[str, ...]
     """The parts of its data, in the order of its evaluations."""
     schema: Mapping[str, str]
-    """By subject (model, data, …), a fingerprint."""
+    """Fingerprints by subject (model, data, …)."""
 
 
 # -- encoding ------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def _put(tensors: dict[str, Tensor], path: str, message: Message) -> list[str]:
 
 
 def _put_solution(tensors: dict[str, Tensor], number: int, job: Job) -> Any:
-    """Which tensors of the solution are the first task's own, and which are sent beside them."""
+    """Put the solution's tensors, and return which of them are the first task's own and which are sent beside them."""
     if job.solution is None:
         return None
     known = job.tasks[0].message if job.tasks else {}
@@ -235,7 +235,7 @@ def printable(text: str) -> str:
 
 
 def decode_envelope(content: RecordDict, limits: Limits = GENEROUS) -> Envelope:
-    """What a server sent, or Malformed."""
+    """Decode what a server sent, or raise Malformed."""
     header, tensors = _Header.read(content, "envelope"), _Tensors(content, limits)
     jobs = []
     for number, entry in enumerate(header.items("jobs")):
@@ -261,7 +261,7 @@ def decode_envelope(content: RecordDict, limits: Limits = GENEROUS) -> Envelope:
 
 
 def decode_answer(content: RecordDict, limits: Limits = GENEROUS) -> Answer:
-    """What a node answered, or Malformed."""
+    """Decode what a node answered, or raise Malformed."""
     header, tensors = _Header.read(content, "answer"), _Tensors(content, limits)
     results = []
     for number, entry in enumerate(header.items("results")):
@@ -299,7 +299,7 @@ def decode_greeting(content: RecordDict) -> tuple[str, str]:
 
 
 def decode_hello(content: RecordDict) -> Hello:
-    """How a node identified itself, or Malformed."""
+    """Decode how a node identified itself, or raise Malformed."""
     header = _Header.read(content, "hello")
     schema = header.entries.get("schema")
     if not isinstance(schema, dict) or len(schema) > MOST_FINGERPRINTS:
