@@ -53,7 +53,7 @@ def connected(address: str = "", what: str = "--jobs ray", cpus: int | None = No
 
 
 def prepare(alone: bool) -> None:
-    """What Ray must know before it is imported; `alone` if it is to be for this machine only."""
+    """Set what Ray must know before it is imported; `alone` if it is to be for this machine only."""
     for name, value in (ENVIRONMENT | ALONE if alone else ENVIRONMENT).items():
         os.environ.setdefault(name, value)
 

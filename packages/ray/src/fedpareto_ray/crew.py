@@ -34,11 +34,11 @@ class Crew:
         self._ray, self._options = ray, options
         self._class = ray.remote(max_restarts=0, max_task_retries=0)(Worker)
         self._history: list[list[Call]] = [[] for _ in range(count)]
-        """What a replacement does first, for each worker: its beginning, and the work since."""
+        """Calls that a replacement does first, for each worker: its beginning, and the work since."""
         self._beginning: list[int] = [0] * count
         self._workers = [self._hired(options.cpus) for _ in range(count)]
         self._hosts, self.processes = [""] * count, [0] * count
-        """Where each worker is, and the number of its process there."""
+        """Host of each worker, and the number of its process there."""
         self.down = self.up = 0
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Crew:
         return self._ray.put(plain) if packing.size(plain) > INLINE else plain
 
     def each(self, what: str, arguments: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """What a method returns at each worker that there are arguments for."""
+        """Call a method at each worker that there are arguments for, and return the results."""
         calls = [
             None if one is None else worker.do.remote(what, *one)
             for worker, one in zip(self._workers, arguments, strict=True)
@@ -106,7 +106,7 @@ class Crew:
         return found
 
     def _received(self, number: int, reference: Any, call: Call) -> Any:
-        """What a call returned; if the worker died, of its replacement."""
+        """Wait for what a call returned; if the worker died, for its replacement's."""
         errors = self._ray.exceptions
         reason = ""
         for _ in range(MOST_DEATHS):
@@ -130,12 +130,14 @@ class Crew:
     # -- replacements ----------------------------------------------------------------------------------------------
 
     def note(self, calls: Sequence[Call]) -> None:
-        """What each worker has done, which a replacement does again."""
+        """Note what each worker has done, which a replacement does again."""
         for history, call in zip(self._history, calls, strict=True):
             history.append(call)
 
     def forget(self, private: Sequence[Plain] | None = None) -> None:
-        """Nothing before now needs to be done again: clients keep what is in `private`, by worker, or nothing."""
+        """Forget the calls before now, so that none is done again: clients keep what is in `private`, by worker, or
+        nothing.
+        """
         for number, (history, beginning) in enumerate(zip(self._history, self._beginning, strict=True)):
             del history[beginning:]
             if private is not None:
@@ -143,7 +145,7 @@ class Crew:
 
     @property
     def noted(self) -> int:
-        """How many calls a replacement would have to do again after its beginning."""
+        """Number of calls that a replacement would have to do again after its beginning."""
         return max(len(history) - beginning for history, beginning in zip(self._history, self._beginning, strict=True))
 
     def _replaced(self, number: int) -> Any:

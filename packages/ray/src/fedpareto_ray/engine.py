@@ -42,7 +42,7 @@ class RayEngine:
     screening: Screening | None = None
     """Checks replies here, where attackers on several workers collude; else each worker checks its own."""
     forges: bool = False
-    """Whether attackers forge replies, for which workers need to know where clients begin."""
+    """True if attackers forge replies, for which workers need to know where clients begin."""
     quorum: float = 0.0
     tested: tuple[Tested, ...] = ()
     remote: ClassVar[bool] = False
@@ -51,7 +51,7 @@ class RayEngine:
     def __post_init__(self) -> None:
         self._exchange = 0
         self._kept = 0
-        """How much private state clients had after the last exchange."""
+        """Amount of private state that clients had after the last exchange."""
         self._has_told = False
         self.not_recorded: dict[str, str] = {}
 
@@ -63,7 +63,7 @@ class RayEngine:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def run(self, tasks: Sequence[Tasks], evaluate: Parcels | None = None) -> Outcome:
-        """See Engine.run; for the first (usually only) federation."""
+        """Run the tasks of the first (usually only) federation."""
         return self.run_all([tasks], [evaluate])[0]
 
     def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
@@ -96,7 +96,7 @@ class RayEngine:
         return outcomes
 
     def _together(self, run: int, parts: Sequence[dict[str, Plain]]) -> Outcome:
-        """What the workers told of one federation, as one outcome."""
+        """Put what the workers told of one federation together, as one outcome."""
         failures = [Failure(*one) for part in parts for one in part["failures"]]
         failures.sort(key=lambda one: (one.lane, one.client))
         sent, trained = (packing.all_measured([part[name] for part in parts]) for name in ("sent", "trained"))
@@ -152,7 +152,7 @@ class RayEngine:
         return packing.taken_apart([None if one is None else [one] for one in solutions], self.shards)
 
     def _shared(self, plain: Plain) -> Any:
-        """What all workers get; it travels once for each of them."""
+        """Share what all workers get; it travels once for each of them."""
         self.crew.down += packing.size(plain) * len(self.crew)
         return self.crew.share(plain)
 

@@ -28,28 +28,28 @@ from fedpareto_ray import cluster
 AHEAD = 1000
 """Tasks that wait in the cluster at most."""
 TRIES = 3
-"""Of a piece whose workers die."""
+"""Tries of a piece whose workers die."""
 MARK = ".seen-by-"
 """Prefix of a file by which a worker knows that it sees the folder."""
 
 Files = dict[str, bytes]
-"""By their paths in the folder of the work."""
+"""Contents of files by their paths in the folder of the work."""
 
 
 @dataclass(frozen=True)
 class _Back:
-    """What a task sends back."""
+    """Answer that a task sends back."""
 
     answer: Any = None
     mistake: str = ""
-    """Of the user; then there is no answer."""
+    """Mistake of the user; then there is no answer."""
     stopped: bool = False
     files: Files = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What a task is sent, beside its piece."""
+    """Call that a task is sent, beside its piece."""
 
     do: Callable[[Path, Any, Stop], Any]
     out: Path
@@ -162,7 +162,7 @@ def _wish(ray: Any) -> Any:
 
 
 def _is_seen(ray: Any, out: Path, mark: str) -> bool:
-    """Whether every machine of the cluster sees the folder."""
+    """Check whether every machine of the cluster sees the folder."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     look = ray.remote(num_cpus=0)(_sees)
@@ -211,7 +211,7 @@ def _sees(out: Path, mark: str) -> bool:
 
 
 class _Asked:
-    """Whether the user wants to stop; the cluster is asked now and then."""
+    """Check whether the user wants to stop; the cluster is asked now and then."""
 
     def __init__(self, wish: Any) -> None:
         self.wish, self.known, self.last = wish, False, -PATIENCE
@@ -243,7 +243,7 @@ def _marked(out: Path) -> Iterator[str]:
 
 
 def _packed(out: Path, own: str) -> Files:
-    """What there is of a piece: a file, or all of a folder."""
+    """Read what there is of a piece: a file, or all of a folder."""
     if not own:
         return {}
     root = out / own

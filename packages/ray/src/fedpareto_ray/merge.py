@@ -14,7 +14,7 @@ from fedpareto_ray.packing import Plain
 
 
 def gathered(tasks: Sequence[Sequence[Tasks]], parts: Sequence[dict[str, Plain]]) -> list[Done]:
-    """What came of the tasks of every federation, from what workers did for parts of their clients."""
+    """Gather the results of the tasks of every federation, from what workers did for parts of their clients."""
     return [_gathered(work, parts) for work in by_kind(tasks)]
 
 
@@ -35,7 +35,7 @@ def _gathered(work: Work, parts: Sequence[dict[str, Plain]]) -> Done:
 
 
 def _rows(work: Work, run: np.ndarray, client: np.ndarray, lane: np.ndarray) -> np.ndarray:
-    """Where these clients are in some work; none if they belong to other work."""
+    """Rows of these clients in some work; none if they belong to other work."""
     starts = np.cumsum([0, *(len(parcel) for parcel in work.parcels)])
     found = np.full(len(client), -1)
     for number, (of, parcel) in enumerate(zip(work.runs, work.parcels, strict=True)):

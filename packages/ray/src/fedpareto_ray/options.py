@@ -22,7 +22,7 @@ ADDRESS = re.compile(rf"{AUTO}|(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{{1,5}}")
 
 @dataclass(frozen=True)
 class RayOptions(EngineOptions):
-    """How many workers hold the clients, and on which cluster; none of it changes the numbers beyond rounding."""
+    """Options for workers that hold the clients on a cluster; none of them changes the numbers beyond rounding."""
 
     name: ClassVar[str] = "ray"
 

@@ -1,4 +1,4 @@
-"""What travels between the driver and its workers: arrays and plain values, nothing else.
+"""Messages between the driver and its workers: arrays and plain values, nothing else.
 
 Ray pickles its own messages, inside the cluster of one user. No class of ours is in them but the worker itself.
 """
@@ -55,7 +55,7 @@ class Parts(NamedTuple):
 
     shared: list[list[Arrays] | None]
     own: list[list[list[dict[str, Plain]] | None]]
-    """By worker."""
+    """Parts by worker."""
 
 
 def taken_apart(parcels: Sequence[Sequence[Parcels] | None], shards: Shards, begun: bool = False) -> Parts:
@@ -101,7 +101,7 @@ def _parcel(shared: Arrays, own: dict[str, Plain], device: torch.device) -> Parc
 
 
 class Shards:
-    """Which worker holds which clients: neighbours together, as evenly as it goes."""
+    """Division of the clients among workers: neighbours together, as evenly as it goes."""
 
     def __init__(self, clients: np.ndarray, count: int) -> None:
         self._firsts = [part[0] for part in np.array_split(clients, count)]
@@ -116,7 +116,7 @@ class Shards:
         return found
 
     def rows(self, clients: np.ndarray, shard: int) -> np.ndarray:
-        """Which of these clients, in ascending order, a worker holds."""
+        """Rows of these clients, in ascending order, that a worker holds."""
         ends = [*self._firsts[1:], np.inf]
         return np.arange(np.searchsorted(clients, self._firsts[shard]), np.searchsorted(clients, ends[shard]))
 
@@ -144,7 +144,7 @@ def unpacked(parts: Sequence[Plain], device: torch.device | str = "cpu") -> Kept
 
 
 def for_shard(private: Kept, shards: Shards, shard: int) -> list[Plain]:
-    """What a worker's clients keep."""
+    """Pack what a worker's clients keep."""
     found = []
     for key, shelf in private.shelves.items():
         rows = shards.rows(shelf.clients, shard)
@@ -154,12 +154,11 @@ def for_shard(private: Kept, shards: Shards, shard: int) -> list[Plain]:
 
 
 def measured(values: ByClient) -> Plain:
-    """What was measured of clients."""
     return values.clients, array(values.rows)
 
 
 def all_measured(parts: Sequence[Plain]) -> ByClient:
-    """The same of all workers, who are in the order of their clients."""
+    """Unpack what was measured at all workers, who are in the order of their clients."""
     some = [part for part in parts if len(part[0])]
     if not some:
         return ByClient.none()

@@ -31,7 +31,7 @@ class Far:
     exchange: int
     run: int
     large: Mapping[str, Row]
-    """What has stayed there."""
+    """Tensors that have stayed there."""
     fetched: Callable[[int], None]
     """Is told how many bytes were brought here, for all rows of something."""
 
@@ -48,7 +48,7 @@ class RemoteReplies(Replies):
     places: np.ndarray = field(default_factory=_none, repr=False)
     """… and its row there."""
     moves: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
-    """What is added to each row of a tensor, see `moved`."""
+    """Offset that is added to each row of a tensor, see `moved`."""
 
     @property
     def _far(self) -> Far:
@@ -118,7 +118,7 @@ class RemoteReplies(Replies):
         return updates.sum_of_products(self[left], self[right])
 
     def gram(self, name: str, origin: Tensor) -> Tensor:
-        """See Replies. Each number travels once, a block of columns at a time: all rows are never here."""
+        """Compute the Gram matrix. Each number travels once, a block of columns at a time: all rows are never here."""
         if not self._is_far(name):
             return super().gram(name, origin)
         return updates.gram_of_updates(_Columns(self, name), self._seen_from(name, origin))
@@ -130,13 +130,15 @@ class RemoteReplies(Replies):
         return self._rows("squared_norms", lambda here: (name, begun), ((), torch.float64))
 
     def _seen_from(self, name: str, origin: Tensor) -> Tensor:
-        """Where updates begin if rows stay and the origin moves."""
+        """Origin of updates if rows stay and the origin moves."""
         return origin - self.moves[name].to(origin) if name in self.moves else origin
 
     # -- workers ---------------------------------------------------------------------------------------------------
 
     def _asked(self, what: str, arguments: Callable[[np.ndarray], tuple[Any, ...]]) -> list[tuple[np.ndarray, Tensor]]:
-        """By worker which of the replies it has, and what a method returns for them there."""
+        """Call a method at each worker that has some of the replies; return the replies and what it returns for
+        them.
+        """
         far, calls = self._far, []
         here = [np.flatnonzero(self.shards == shard) for shard in range(len(far.crew))]
         for rows in here:
@@ -154,7 +156,7 @@ class RemoteReplies(Replies):
         return first
 
     def _rows(self, what: str, arguments: Callable[[np.ndarray], tuple[Any, ...]], row: Row) -> Tensor:
-        """What the workers return for each reply, in the order of the replies."""
+        """Gather what the workers return for each reply, in the order of the replies."""
         whole = torch.empty((len(self), *row[0]), dtype=row[1])
         for rows, part in self._asked(what, arguments):
             whole[rows] = part

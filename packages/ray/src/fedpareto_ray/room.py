@@ -1,4 +1,4 @@
-"""How many workers a cluster has room for."""
+"""Room of a cluster for workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedpareto_ray.options import RayOptions
 
 
 def places(options: RayOptions) -> int:
-    """How many workers there is room for on all machines of the cluster, if nobody else uses them."""
+    """Number of workers that there is room for on all machines of the cluster, if nobody else uses them."""
     machines = [node["Resources"] for node in _machines()]
     if options.device == "cuda":
         return sum(int(one.get("GPU", 0)) for one in machines)
@@ -24,12 +24,12 @@ def _machines() -> list[dict[str, Any]]:
 
 
 def workers_here(count: int) -> int:
-    """How many of so many workers share a machine, at most, if they are spread."""
+    """Number of workers that share a machine, at most, if so many are spread."""
     return -(-count // max(len(_machines()), 1))
 
 
 def workers_for(options: RayOptions, clients: int, usual: int = 0) -> int:
-    """How many workers a run has; `usual` is how many it had before, if it is resumed."""
+    """Number of workers of a run; `usual` is how many it had before, if it is resumed."""
     room = places(options)
     if options.workers > room or not room:
         each = "a GPU" if options.device == "cuda" else "a CPU" if options.cpus == 1 else f"{options.cpus} CPUs"

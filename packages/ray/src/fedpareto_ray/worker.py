@@ -35,7 +35,7 @@ Begin = Callable[[Choices | None], LocalEngine]
 
 
 class Worker:
-    """What Ray runs as an actor; every call goes through `do`."""
+    """Actor that Ray runs; every call goes through `do`."""
 
     engine: LocalEngine
 
@@ -54,7 +54,7 @@ class Worker:
     # -- beginning -------------------------------------------------------------------------------------------------
 
     def about(self) -> dict[str, Plain]:
-        """What is installed here, and where this is."""
+        """Versions installed here, and where this is."""
         return {**versions(), "host": socket.gethostname(), "pid": os.getpid()}
 
     def prepare(self, make: str, given: dict[str, Plain]) -> Plain:
@@ -78,7 +78,7 @@ class Worker:
         return {"runs": [self._told(outcome) for outcome in outcomes]} | self._status()
 
     def work(self, number: int, shared: Plain, own: Plain, measured: Plain, evaluated: Plain) -> dict[str, Plain]:
-        """The same, with all rows and before they are checked: attackers on other workers may collude."""
+        """Work on an exchange with all rows and before they are checked: attackers on other workers may collude."""
         sent, done = self.engine.work(self._tasks(shared, own), self._solutions(measured, evaluated))
         self._exchange, self._replies = number, []
         told = {"sent": [packing.measured(one) for one in sent], "done": [_unchecked(one) for one in done]}
@@ -171,13 +171,13 @@ class Worker:
 
 
 def versions() -> dict[str, str]:
-    """What must be the same everywhere."""
+    """Versions that must be the same everywhere."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"fedpareto": VERSION, "Python": python, "torch": str(torch.__version__).partition("+")[0]}
 
 
 def _unchecked(done: Done) -> dict[str, Plain]:
-    """What came of some work, by federation, client and lane: another process has other rows."""
+    """Pack the results of some work, by federation, client and lane: another process has other rows."""
     work, failed = done.work.only(done.part.rows), packing.failures(list(done.failures.values()))
     return {
         "run": work.run,
