@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fedpareto_flower.engine.server import FlowerEngine
 
 FOLDER = "flower"
-"""In the run's folder: what the nodes keep, and the logs of all processes."""
+"""Folder in the run's folder: what the nodes keep, and the logs of all processes."""
 
 
 class Flower(backends.Backend):

@@ -60,7 +60,7 @@ def prepare(alone: bool) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what Ray warns of about itself; files that it leaves open are warned of when they go."""
+    """Silence what Ray warns of about itself; files that it leaves open are warned of when they go."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -67,7 +67,7 @@ class RayEngine:
         return self.run_all([tasks], [evaluate])[0]
 
     def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
-        """One exchange of every federation."""
+        """Run one exchange of every federation."""
         self._save_if_much_would_be_repeated()
         self._exchange += 1
         what = "exchange" if self.screening is None else "work"
@@ -124,7 +124,6 @@ class RayEngine:
         return RemoteReplies(*told, far, shards, np.concatenate([np.arange(count) for count in counts])[order])
 
     def _tell_what_rows_cost(self, size: int) -> None:
-        """Once."""
         if not self._has_told:
             name, megabytes = self.algorithm.name, size / 1e6
             log.warning("%s reads every client's reply: %.3g MB come to this process in a round", name, megabytes)

@@ -89,7 +89,7 @@ class _Campaign:
         self.tries: Counter[int] = Counter()
 
     def answers(self, stop: Stop) -> Iterator[tuple[int, Any]]:
-        """As they come."""
+        """Yield them as they come."""
         left, told, answered = iter(range(len(self.pieces.work))), False, 0
         while True:
             for number in itertools.islice(left, 0 if told else AHEAD - len(self.waiting)):

@@ -167,5 +167,4 @@ def all_measured(parts: Sequence[Plain]) -> ByClient:
 
 
 def failures(found: Sequence[Failure]) -> list[Plain]:
-    """As plain values."""
     return [(one.client, one.round, one.reason, one.step, one.lane) for one in found]

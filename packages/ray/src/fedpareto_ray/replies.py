@@ -33,12 +33,12 @@ class Far:
     large: Mapping[str, Row]
     """Tensors that have stayed there."""
     fetched: Callable[[int], None]
-    """Is told how many bytes were brought here, for all rows of something."""
+    """Function that is told how many bytes were brought here, for all rows of something."""
 
 
 @dataclass(frozen=True, eq=False)
 class RemoteReplies(Replies):
-    """As any replies, but of tensors that are `far` a sum is made by each worker, and the sums are added in a fixed
+    """Replies of which a sum over tensors that are `far` is made by each worker, and the sums are added in a fixed
     order: the same bits for the same number of workers. `replies[name]` brings all rows here.
     """
 

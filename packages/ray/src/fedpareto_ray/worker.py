@@ -72,7 +72,7 @@ class Worker:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def exchange(self, number: int, shared: Plain, own: Plain, measured: Plain, evaluated: Plain) -> dict[str, Plain]:
-        """One exchange of every federation. Tensors that grow with the model stay here, the rest is told."""
+        """Run one exchange of every federation. Tensors that grow with the model stay here, the rest is told."""
         outcomes = self.engine.exchange(self._tasks(shared, own), self._solutions(measured, evaluated))
         self._exchange, self._replies = number, [outcome.replies for outcome in outcomes]
         return {"runs": [self._told(outcome) for outcome in outcomes]} | self._status()
@@ -133,7 +133,7 @@ class Worker:
     # -- what clients keep -----------------------------------------------------------------------------------------
 
     def private(self) -> Plain:
-        """All that they keep."""
+        """Private state that all clients keep."""
         return packing.packed(self.engine.private)
 
     def restore(self, private: Plain) -> None:

@@ -18,7 +18,7 @@ from fedpareto.contract.messages import Failure, Outcome, Replies, Tasks, only_o
 IDLE, OUT, HERE = 0, 1, 2
 """A client has nothing to do; is at work, or its reply under way; its reply is here, and no round had it yet."""
 UNKNOWN, FAILED = -1, -2
-"""In place of the number of a stack of replies: not computed yet; there is none."""
+"""Marks in place of the number of a stack of replies: not computed yet; there is none."""
 
 
 class TimeIsUp(Exception):
@@ -40,7 +40,7 @@ class Roster(ABC):
     tasks: dict[int, list[Tasks]] = field(init=False, repr=False)
     """… and the tasks of each such round."""
     stack: np.ndarray = field(init=False)
-    """In which of the stacks of replies that of each client is …"""
+    """Number of the stack of replies that has each client's …"""
     row: np.ndarray = field(init=False)
     """… and in which row of it."""
     replies: dict[int, Replies] = field(init=False, repr=False)
@@ -132,7 +132,7 @@ class Roster(ABC):
         return int(np.count_nonzero(self.status == OUT))
 
     def asked(self, rows: np.ndarray, tasks: Sequence[Tasks]) -> None:
-        """These clients are at work from now on; they are among those of the tasks."""
+        """Note that these clients are at work from now on; they are among those of the tasks."""
         round_ = tasks[0].round
         _leave(self._users, self.tasks, self.version[rows][self.status[rows] != IDLE])
         self.tasks.setdefault(round_, list(tasks))
@@ -217,7 +217,7 @@ class Roster(ABC):
         return self.tasks[rounds.pop()] if len(rounds) == 1 else self.tasks_of(replies.clients)
 
     def free(self, rows: np.ndarray) -> None:
-        """These clients have nothing to do any more; what nobody needs is forgotten."""
+        """Note that these clients have nothing to do any more; what nobody needs is forgotten."""
         for row in rows.tolist() if self.failures else ():
             self.failures.pop(row, None)
         _leave(self._users, self.tasks, self.version[rows])
@@ -226,7 +226,9 @@ class Roster(ABC):
 
 
 def _leave(users: dict[int, int], things: dict[int, Any], numbers: np.ndarray) -> None:
-    """Some users of things, by their numbers, are gone; what nobody uses is forgotten. Below 0 is no thing."""
+    """Note that some users of things, by their numbers, are gone; what nobody uses is forgotten. Below 0 is no
+    thing.
+    """
     for number in numbers.tolist():
         if number >= 0:
             users[number] -= 1

@@ -135,7 +135,7 @@ class Flight(Roster):
         self.status[came], self.arrives[came] = HERE, np.inf
 
     def _leave_for(self, rows: np.ndarray, out: Outward, operations: np.ndarray | float) -> None:
-        """These clients got their tasks, which take them so many operations."""
+        """Note that these clients got their tasks, which take them so many operations."""
 
     def _earliest(self, rows: np.ndarray) -> np.ndarray:
         """A time before which nothing is heard of these clients, however short their replies are."""

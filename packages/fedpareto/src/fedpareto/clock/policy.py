@@ -1,4 +1,4 @@
-"""For whom a round waits, and what a late reply is worth. Part of a run's spec."""
+"""Policy of the server: for whom a round waits, and what a late reply is worth. Part of a run's spec."""
 
 from __future__ import annotations
 

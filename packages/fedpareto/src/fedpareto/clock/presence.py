@@ -35,13 +35,15 @@ class Presence:
 
     @classmethod
     def of(cls, intervals: Sequence[np.ndarray], period: float = math.inf) -> Presence:
-        """From the intervals `[k, 2]` of each client, ascending."""
+        """Make it from the intervals `[k, 2]` of each client, ascending."""
         starts, ends = np.concatenate(intervals).astype(np.float64).T
         return cls(np.cumsum([0, *(len(one) for one in intervals)]), starts, ends, period)
 
     @classmethod
     def cycles(cls, period: float, present: np.ndarray, phase: np.ndarray) -> Presence:
-        """Each is present in the first `present` (a share) of every period, and `phase` seconds into one at time 0."""
+        """Make it so that each is present in the first `present` (a share) of every period, and `phase` seconds
+        into one at time 0.
+        """
         begin = np.mod(-phase, period)
         end = begin + present * period
         first = np.stack([begin, np.minimum(end, period)], axis=1)

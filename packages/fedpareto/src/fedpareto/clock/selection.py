@@ -43,9 +43,9 @@ class Known:
     """Knowledge of a server about its n clients, arrays `[n]`; never a private preference."""
 
     seconds: np.ndarray
-    """Expected for one exchange: receiving, computing and sending; NaN: unknown."""
+    """Seconds expected for one exchange: receiving, computing and sending; NaN: unknown."""
     joules: np.ndarray
-    """Expected for one exchange; NaN: unknown."""
+    """Joules expected for one exchange; NaN: unknown."""
     rows: np.ndarray
     """Training rows that a client said it has; 0: unknown."""
     value: np.ndarray
@@ -174,7 +174,7 @@ class Selection(Bounded):
 
 
 def stream_of(seed: int, round_: int) -> np.random.Generator:
-    """From which those who are asked in a round are drawn."""
+    """Random stream from which those who are asked in a round are drawn."""
     return rng.generator(rng.Address(seed, round=round_), "selection")
 
 

@@ -54,7 +54,7 @@ class Timetable:
         return turn.round == tasks.round and turn.left == self.flight.now and self._size == tasks.size
 
     def _foreseen(self, tasks: Tasks, count: int) -> list[Turn]:
-        """At most so many turns, until the run ends; none unless exactly one client has to be asked now."""
+        """Foresee at most so many turns, until the run ends; none unless exactly one client has to be asked now."""
         flight, turns = self.flight, list[Turn]()
         free: list[int] = flight.idle.nonzero()[0].tolist()
         if min(self.busy - flight.out, len(free)) != 1:

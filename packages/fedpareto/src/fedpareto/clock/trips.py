@@ -15,7 +15,7 @@ from fedpareto.contract.messages import Ids
 from fedpareto.tensors import rng
 
 DOWN, UP = 0, 1
-"""To a client, and from it."""
+"""Directions: to a client, and from it."""
 AHEAD, KEPT = 8, 16
 """Tasks of each client for which is drawn at once, and how many such blocks stay in memory."""
 OTHERS = 256

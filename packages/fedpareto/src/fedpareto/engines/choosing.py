@@ -31,7 +31,7 @@ class Choosing:
     device: torch.device
     initial: Tensor
     clients: int
-    """All that there are."""
+    """Number of all clients."""
     lanes: int
     """Tasks that each of them may have at once."""
     probe: Callable[[int], Clients]
@@ -56,7 +56,9 @@ class Choosing:
         return Choices(threads, max(chunk, crowd) if chunk == total else chunk)
 
     def _threads(self, size: int, known: float | None) -> int:
-        """One or as many as there are cores, for a stack that takes `known` seconds per client with one."""
+        """Choose one thread or as many as there are cores, for a stack that takes `known` seconds per client with
+        one.
+        """
         cores = os.cpu_count() or 1
         if cores == 1 or self.device.type != "cpu":
             return 1
@@ -82,7 +84,7 @@ class Choosing:
         return best / size
 
     def largest_chunk(self) -> int:
-        """As many clients as the memory budget allows, by the learner's own estimate for the largest client."""
+        """Choose as many clients as the memory budget allows, by the learner's own estimate for the largest client."""
         whole = memory_of(self.device)
         budget = bytes_of(self.options.memory) if self.options.memory else whole // 2
         need = self.learner.bytes_per_client(self.probe(1))

@@ -29,7 +29,7 @@ class Travelled(NamedTuple):
     """Stack of n replies after their way to the server."""
 
     reply: Message
-    """As the server will hold them, `[n, ...]`."""
+    """Replies as the server will hold them, `[n, ...]`."""
     lost: Message
     """Loss of the codec, by the names of the private state."""
     sizes: np.ndarray

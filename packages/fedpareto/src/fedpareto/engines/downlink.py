@@ -36,7 +36,7 @@ from fedpareto.engines.coding import FEW, as_rows
 AT_ONCE = 2**22
 """Numbers that are coded at once: a codec needs a few times their memory."""
 NOTHING = -1
-"""In place of a row: a client holds nothing."""
+"""Mark in place of a row: a client holds nothing."""
 
 Key = tuple[int, str, tuple[int, ...]]
 """Lane, name and shape of a tensor."""
@@ -110,12 +110,12 @@ class Replicas:
         return free[: len(found)]
 
     def answered(self, who: np.ndarray) -> None:
-        """These clients have replied to what they were sent last."""
+        """Note that these clients have replied to what they were sent last."""
         who = who[self.sent[who] != NOTHING]
         self.held[who], self.sent[who] = self.sent[who], NOTHING
 
     def written(self) -> Message:
-        """For a checkpoint: vectors that are held, and by whom."""
+        """Write down for a checkpoint the vectors that are held, and by whom."""
         used = np.setdiff1d([self.held, self.sent], [NOTHING])
         where = {name: getattr(self, name) for name in ("held", "sent")}
         return {

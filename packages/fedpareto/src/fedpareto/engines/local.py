@@ -79,7 +79,7 @@ class LocalEngine:
     holds: bool = False
     """True if what clients keep after a step counts only once their replies have `landed`."""
     held: Kept = field(default_factory=Kept)
-    """Until then it is here."""
+    """Private state that clients keep until their replies have landed."""
     letters: dict[Letter, dict[str, bytes]] = field(default_factory=dict)
     """The coded tensors of the last replies, if the coding writes them."""
     own: Mapping[str, Tensor] = field(default_factory=dict)
@@ -157,7 +157,8 @@ class LocalEngine:
     def run_all(
         self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None], *, enforce: bool = True
     ) -> list[Outcome]:
-        """One exchange of every federation, all clients in one stack: measure what is sent, work, check the replies.
+        """Run one exchange of every federation, all clients in one stack: measure what is sent, work, check the
+        replies.
 
         `enforce`: whether the quorum counts.
         """

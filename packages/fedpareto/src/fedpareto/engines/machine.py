@@ -23,7 +23,9 @@ class Choices:
 
 
 def clock_for(device: torch.device, threads: int) -> Callable[[], float]:
-    """For work on one thread of a CPU its own seconds: on a busy machine the wall clock is noise. Else the wall's."""
+    """Choose the clock. For work on one thread of a CPU its own seconds: on a busy machine the wall clock is noise.
+    Else the wall's.
+    """
     return time.thread_time if device.type == "cpu" and threads == 1 else time.perf_counter
 
 

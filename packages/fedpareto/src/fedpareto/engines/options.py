@@ -102,7 +102,7 @@ def bytes_of(text: str) -> int:
 
 @dataclass(frozen=True)
 class LocalOptions(EngineOptions):
-    """All clients in this process."""
+    """Options for all clients in this process."""
 
     name: ClassVar[str] = "local"
     in_process: ClassVar[bool] = True

@@ -65,7 +65,7 @@ class Done:
 
     @classmethod
     def of(cls, work: Work, parts: Sequence[Part], failures: dict[int, Failure]) -> Done:
-        """All chunks together."""
+        """Put all chunks together."""
         nothing = np.empty(0, dtype=np.int64)
         if len(parts) < 2:
             return cls(work, parts[0] if parts else Part(nothing, {}, None, nothing), failures)
@@ -117,7 +117,7 @@ class Screening:
             yield silent, "said nothing (it seldom replies)"
 
     def outcomes(self, sent: Sequence[ByClient], done: Sequence[Done], measured: Sequence[bool]) -> list[Outcome]:
-        """One for each federation, from what was measured of its solutions and from all its work.
+        """Make the outcome of each federation, from what was measured of its solutions and from all its work.
 
         `measured`: whose trained models were measured.
         """

@@ -30,11 +30,11 @@ class Task:
 
     @classmethod
     def of(cls, tasks: Tasks, client: int) -> Task:
-        """This client's."""
+        """Take this client's task."""
         return cls(client, tasks.round, tasks[client], tasks.step, tasks.lane)
 
     def stacked(self) -> Tasks:
-        """As a stack of one."""
+        """Make a stack of one."""
         return Tasks(np.array([self.client]), self.message, round=self.round, step=self.step, lane=self.lane)
 
 

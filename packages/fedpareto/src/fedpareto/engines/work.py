@@ -42,7 +42,7 @@ class Work:
 
     @classmethod
     def of(cls, parcels: Sequence[Parcels], runs: Sequence[int]) -> Work:
-        """All rows of some parcels."""
+        """Make the work of all rows of some parcels."""
         if len(parcels) == 1:
             first, nothing = parcels[0], np.zeros(len(parcels[0]), dtype=np.int64)
             round_, lane = (first.round, first.lane) if isinstance(first, Tasks) else (0, 0)
@@ -61,7 +61,6 @@ class Work:
 
     @cached_property
     def everything(self) -> np.ndarray:
-        """All its rows."""
         return np.arange(len(self))
 
     @cached_property
@@ -71,7 +70,6 @@ class Work:
         return first.step if isinstance(first, Tasks) else ""
 
     def only(self, rows: np.ndarray) -> Work:
-        """Some of its rows."""
         if is_all(rows, len(self.which)):
             return self
         which, row, run, client = self.which[rows], self.row[rows], self.run[rows], self.client[rows]

@@ -30,7 +30,7 @@ class Callback:
     """
 
     def on_begin(self, run: Run) -> None:
-        """Once all is ready; of a run that goes on, after its last checkpoint was read."""
+        """Called once all is ready; of a run that goes on, after its last checkpoint was read."""
 
     def on_round(self, run: Run) -> bool | None:
         """A round is over and recorded. True: it was the last."""

@@ -31,7 +31,7 @@ from fedpareto.trust.defences import Defence
 
 
 def central(spec: Spec, on_round: OnRound | None = None) -> Result:
-    """For each client's preference a model trained on the training rows of all clients.
+    """Train, for each client's preference, a model on the training rows of all clients.
 
     The learner is the run's own, for as many rounds; there is no communication, and nobody attacks or fails. Models are
     tested on the same rows as those of the run.

@@ -93,7 +93,7 @@ class Dispatch:
     def exchange(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Outcome]:
-        """One of every seed that has tasks; with `evaluate`, its solutions are measured before."""
+        """Run an exchange of every seed that has tasks; with `evaluate`, its solutions are measured before."""
         if self._is_plain:
             outcomes = self.engine.run_all(tasks, evaluate)
             for run, outcome in enumerate(outcomes):
@@ -111,7 +111,7 @@ class Dispatch:
     def _exchange_all(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Outcome]:
-        """All who are asked."""
+        """Run an exchange with all who are asked."""
         for link, some in zip(self._downlinks, tasks, strict=bool(self._downlinks)):
             if some:
                 link.post(some, np.unique(np.concatenate([one.clients for one in some])))
@@ -137,7 +137,7 @@ class Dispatch:
         ]
 
     def _answered(self, run: int, replies: Replies) -> None:
-        """These replies are here, so what they answer was received."""
+        """Note that these replies are here, so what they answer was received."""
         if self._downlinks:
             self._downlinks[run].answered(replies.clients)
 
@@ -216,7 +216,9 @@ class Dispatch:
     def _exchange_policy(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Outcome]:
-        """As the policy says. What is measured are solutions only, not what clients trained: that may be on its way."""
+        """Run an exchange as the policy says. Only solutions are measured, not what clients trained: that may be on
+        its way.
+        """
         if self.engine.remote and any(self._needs_everyone(state) for state in states):
             for flight in self.flights:
                 flight.free(np.flatnonzero(~flight.idle))

@@ -17,7 +17,7 @@ from fedpareto.runs.callbacks import Ending
 from fedpareto.runs.logged import About, Log
 
 IDS_FILE = "mlflow.json"
-"""In a run's folder: by seed, the run of MLflow that it goes on with."""
+"""File in a run's folder: by seed, the run of MLflow that it goes on with."""
 MOST_FIGURES, MOST_PARAMETERS, LONGEST_PARAMETER = 1000, 100, 500
 """Limits of MLflow on one request, and on one parameter of its oldest versions."""
 STATUS: Mapping[Ending, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}

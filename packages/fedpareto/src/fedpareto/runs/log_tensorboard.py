@@ -30,7 +30,7 @@ class TensorBoard(Log):
         self._files: dict[int, _Events] = {}
 
     def begin(self) -> None:
-        """New files, whose beginning tells readers to forget what older ones of the same run hold."""
+        """Begin new files, whose beginning tells readers to forget what older ones of the same run hold."""
         from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
@@ -43,7 +43,7 @@ class TensorBoard(Log):
         self.flush()
 
     def figures(self, seed: int, round: int, at: float, values: Mapping[str, float]) -> None:
-        """One event, a tag for each figure; the step is the round."""
+        """Write one event, a tag for each figure; the step is the round."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         found = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
@@ -53,7 +53,6 @@ class TensorBoard(Log):
         self.figures(seed, round, time.time(), {f"final/{name}": value for name, value in values.items()})
 
     def flush(self) -> None:
-        """To the disk."""
         for file in self._files.values():
             file.flush()
 
@@ -75,7 +74,6 @@ class _Events:
         self._records = RecordWriter(self._file)
 
     def add(self, at: float, **content: Any) -> None:
-        """One event."""
         from tensorboard.compat.proto.event_pb2 import Event
 
         self._records.write(Event(wall_time=at, **content).SerializeToString())

@@ -59,7 +59,7 @@ class Log(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Once all is ready. A run that goes on is told from its beginning again: nothing may be kept twice."""
+        """Begin once all is ready. A run that goes on is told from its beginning again: nothing may be kept twice."""
 
     @abstractmethod
     def figures(self, seed: int, round: int, at: float, values: Mapping[str, float]) -> None:

@@ -47,7 +47,9 @@ REFUSED = "refused"
 
 
 Observe = Callable[["Experiment", int], Mapping[str, Any]]
-"""More to record of a seed (by its index) after each round: goes into its row of metrics.jsonl."""
+"""Function that returns more to record of a seed (by its index) after each round: goes into its row of
+metrics.jsonl.
+"""
 
 
 def nothing_more(experiment: Experiment, run: int) -> Mapping[str, Any]:
@@ -122,8 +124,8 @@ class Experiment:
         stop: Callable[[], bool] = lambda: False,
         callbacks: Sequence[Callback] = (),
     ) -> Result:
-        """To the end, or until `stop`, a callback or a file in the folder says so after a round; or at once, if the
-        file does.
+        """Run to the end, or until `stop`, a callback or a file in the folder says so after a round; or at once, if
+        the file does.
         """
         file = StopFile(self.folder.path if self.folder else None)
         others = Callbacks(callbacks, self)
@@ -180,7 +182,7 @@ class Experiment:
         return True
 
     def _one_round(self) -> Progress | None:
-        """All exchanges of one round of every seed; None if no seed has gone on."""
+        """Run all exchanges of one round of every seed; None if no seed has gone on."""
         start, before = time.perf_counter(), self.round
         algorithm = self.spec.algorithm
         going = self._going()
@@ -268,7 +270,7 @@ class Experiment:
             self.folder.append("mission.jsonl", happened)
 
     def _tell_what_is_not_recorded(self) -> None:
-        """Once: in the log, and in run.json."""
+        """Say it once: in the log, and in run.json."""
         found = dict(self.engine.not_recorded)
         if found == self._not_recorded:
             return
@@ -279,9 +281,10 @@ class Experiment:
             self.folder.write_json("run.json", (self.folder.read_json("run.json") or {}) | {"not_recorded": found})
 
     def _heal(self) -> list[dict[str, Any]]:
-        """On other machines' replies a state may have become unsound; clients get models that they can train from.
+        """Heal states, which may have become unsound by other machines' replies; clients get models that they can train
+        from.
 
-        What was changed, as events: no client is at fault, so they bear the number of none.
+        Return what was changed, as events: no client is at fault, so they bear the number of none.
         """
         events = []
         for run, state in enumerate(self.states):
@@ -295,7 +298,7 @@ class Experiment:
     # -- early stopping --------------------------------------------------------------------------------------------
 
     def _begin_watching(self) -> list[Watch]:
-        """One Watch for each seed; none without early stopping."""
+        """Make one Watch for each seed; none without early stopping."""
         if not self.spec.stop_after:
             return []
         names = self.engine.split_names

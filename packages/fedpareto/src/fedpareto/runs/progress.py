@@ -58,7 +58,7 @@ class Shown:
         self.name = f"{spec.algorithm.name} on {spec.problem.name}"
 
     def begin(self, done: int) -> None:
-        """Once all is ready: a run that cannot begin shows nothing but its error."""
+        """Begin once all is ready: a run that cannot begin shows nothing but its error."""
         spec = self.spec
         seeds = f", {len(spec.seeds)} seeds" if len(spec.seeds) > 1 else ""
         going_on = f", going on after round {done}" if done else ""
@@ -68,7 +68,7 @@ class Shown:
         self.first = self.last = (done / spec.rounds, time.monotonic())
 
     def round(self, now: Progress) -> None:
-        """After every round: a message for every tenth of a run, and at least one a minute."""
+        """Log after every round: a message for every tenth of a run, and at least one a minute."""
         moment = (self._share(now), time.monotonic())
         tenth = _tenths(moment[0]) > _tenths(self.last[0])
         if tenth or moment[1] - self.last[1] >= LONGEST_SILENCE:
@@ -79,7 +79,7 @@ class Shown:
             _print(f"{line}{self._left(now, moment[1])}")
 
     def end(self) -> None:
-        """However the run ended."""
+        """End, however the run ended."""
 
     def _share(self, now: Progress) -> float:
         """Share of a run that is over, which ends by its rounds or by the clock."""
@@ -95,7 +95,7 @@ class Shown:
 
 
 class Pulse(Shown):
-    """For a long training among others, one message a minute."""
+    """Pulse of a long training among others: one message a minute."""
 
     def begin(self, done: int) -> None:
         self.first = self.last = (done / self.spec.rounds, time.monotonic())
@@ -158,7 +158,7 @@ class Tally:
         self.begun = self.last = time.monotonic()
 
     def one_more(self, failed: bool = False) -> None:
-        """After each run."""
+        """Count one more run."""
         self.done += 1
         self.failed += failed
         now = time.monotonic()
@@ -173,7 +173,7 @@ class Tally:
         return f", {self.failed} failed" if self.failed else ""
 
     def end(self) -> None:
-        """However it ended."""
+        """End, however it ended."""
 
 
 class TallyInTerminal(Tally):
@@ -211,7 +211,7 @@ def shown(spec: Spec, folder: Path, quiet: bool = False) -> Shown:
 
 
 def _bar() -> Any:
-    """With rounds, the current quality of the solutions and the time left."""
+    """Make a bar with rounds, the current quality of the solutions and the time left."""
     from rich import progress
     from rich.console import Console
 

@@ -61,7 +61,7 @@ class Judge:
         return self._wrong(answer, envelope) or self._decoded(answer, envelope)
 
     def _decoded(self, answer: wire.Answer, envelope: wire.Envelope) -> wire.Answer | str:
-        """With coded tensors as numbers again."""
+        """Return the answer with coded tensors as numbers again."""
         if self.codec.plain:
             return answer
         tasks = {(job.run, task.round, task.step, task.lane): task for job in envelope.jobs for task in job.tasks}

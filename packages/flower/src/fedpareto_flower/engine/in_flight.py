@@ -70,7 +70,7 @@ class Airmail(Roster):
     judge: Judge
     options: FlowerOptions
     count: Callable[..., None]
-    """Is told of bytes to and from each client."""
+    """Function that is told of bytes to and from each client."""
     solutions: Parcels | None = None
     """Solutions that clients measure beside their next task; None: nothing."""
     clock: Callable[[], float] = time.monotonic
@@ -282,11 +282,13 @@ class Airmail(Roster):
         return replies, failures
 
     def landed(self, replies: Replies) -> None:
-        """These replies count."""
+        """Note that these replies count."""
         self.since[places(self.setting.clients, replies.clients)] = replies.rounds
 
     def _too_far(self, replies: Replies) -> dict[int, str]:
-        """Each is measured from its own task, and compared with the last update of every client."""
+        """Find updates that are too long: each is measured from its own task, and compared with the last update of
+        every client.
+        """
         begun = beginnings_of(self.tasks_of(replies.clients), replies.clients, replies.tensors)
         rows = torch.as_tensor(places(self.setting.clients, replies.clients))
         refused: dict[int, str] = {}

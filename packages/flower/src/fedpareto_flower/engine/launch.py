@@ -48,7 +48,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Without these Flower and Ray send telemetry, look for updates and install packages."""
+"""Settings without which Flower and Ray send telemetry, look for updates and install packages."""
 
 
 @dataclass
@@ -120,7 +120,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tied() -> None:
-    """In a child: the kernel ends it when its parent ends, however that happens. On Linux; elsewhere `stop` must do."""
+    """Tie a child to its parent: the kernel ends it when its parent ends, however that happens. On Linux; elsewhere
+    `stop` must do.
+    """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

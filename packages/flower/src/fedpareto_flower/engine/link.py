@@ -246,7 +246,7 @@ def serve(apps: Mapping[Address, ClientApp], alive: Callable[[], bool] = lambda:
 
 
 def _answer(address: Address, token: str, app: ClientApp) -> None:
-    """One message. Errors are reported to the server, and the process goes on."""
+    """Answer one message. Errors are reported to the server, and the process goes on."""
     client = address.client(token=token)
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
     heartbeat.start()

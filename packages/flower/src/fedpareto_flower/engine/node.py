@@ -41,8 +41,8 @@ MODEL_FILE = "model.safetensors"
 
 
 ATTEMPTS = 2
-"""With noise behind masks, answers of a run for each round: a round that is begun again has new noise. Half of them are
-for a server that was killed; each is charged.
+"""Answers of a run for each round, with noise behind masks: a round that is begun again has new noise. Half of them
+are for a server that was killed; each is charged.
 """
 _MEASURED = "measured objectives"
 """Name of the trained model's objectives in the ledger; no tensor of a reply is called so."""
@@ -327,6 +327,6 @@ class Node:
 
 
 def _discreet(failure: Failure) -> Failure:
-    """Without the text of an exception, which may contain a value of a row; its type is enough for the server."""
+    """Leave out the text of an exception, which may contain a value of a row; its type is enough for the server."""
     kind, _, _ = failure.reason.partition(": ")
     return replace(failure, reason=kind) if kind.startswith("raised ") else failure

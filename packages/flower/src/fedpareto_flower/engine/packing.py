@@ -32,11 +32,11 @@ from fedpareto_flower.engine.wire import (
 SMALL = 2**14
 """Bytes of the largest tensor that travels with the header."""
 MOST = 256
-"""So many tensors travel with it: 4 MB, and a description of a few pages."""
+"""Number of tensors that travel with it: 4 MB, and a description of a few pages."""
 LONGEST_PATH = 2 * LONGEST_NAME
 """Letters of a tensor's name with its place in the message."""
 PLACES, BYTES = "places", "bytes"
-"""In the header's record: what the small tensors are, as JSON, and their bytes, one after the other."""
+"""Keys in the header's record: what the small tensors are, as JSON, and their bytes, one after the other."""
 
 
 def packed(content: RecordDict) -> RecordDict:

@@ -33,5 +33,4 @@ class Pauses:
         self._since = time.monotonic()
 
     def sleep(self, at_most: float = math.inf) -> None:
-        """Until the next poll."""
         time.sleep(min(at_most, pause_after(time.monotonic() - self._since, self.shortest)))

@@ -44,7 +44,7 @@ AWAY = frozenset(
 
 @dataclass(frozen=True)
 class Post:
-    """One message at a time.
+    """Post that sends and fetches one message at a time.
 
     A list of messages is one request to Flower, which refuses it as a whole if it is too large; and one unreadable
     reply would lose the others of the same request.
@@ -53,7 +53,7 @@ class Post:
     grid: Grid
 
     def expect(self, size: int) -> None:
-        """Allows replies with up to `size` bytes of tensors; the download of a larger one is aborted."""
+        """Allow replies with up to `size` bytes of tensors; the download of a larger one is aborted."""
         if isinstance(self.grid, ScreenedGrid):
             self.grid.largest = size + FRAMING
 

@@ -141,7 +141,7 @@ class Ledger:
         )
 
     def keep(self, run: int, task: Task, answer: Message, keys: str = "") -> None:
-        """Before the answer leaves. After all rounds, nothing is forgotten."""
+        """Keep the answer before it leaves. After all rounds, nothing is forgotten."""
         from safetensors.torch import save
 
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ class ScreenedGrid(HttpGrid):
         return [reply for one in wanted if one in self._arrivals for reply in self._opened(one)]
 
     def _look(self) -> None:
-        """One request for all outstanding replies: thirty nodes would be thirty requests otherwise."""
+        """Poll once for all outstanding replies: thirty nodes would be thirty requests otherwise."""
         now = time.monotonic()
         if now - self._last_look < FRESH:
             return

@@ -159,7 +159,7 @@ class FlowerEngine:
         return self.run_all([tasks], [evaluate])[0]
 
     def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
-        """One exchange of every seed: one message to each node with all its tasks."""
+        """Run one exchange of every seed: one message to each node with all its tasks."""
         envelopes = self._envelopes(tasks, evaluate)
         self.traffic = {}
         self._gather()
@@ -217,7 +217,7 @@ class FlowerEngine:
         }
 
     def _since(self, run: int, client: int) -> int:
-        """Up to which round a client's private state counts, where rounds do not wait for it."""
+        """Last round up to which a client's private state counts, where rounds do not wait for it."""
         if self.waits or run not in self._airs:
             return END_OF_TIME
         air = self._airs[run]
@@ -235,7 +235,7 @@ class FlowerEngine:
     def _outcome(
         self, run: int, tasks: Sequence[Tasks], answers: Mapping[int, wire.Answer], lost: Mapping[int, str]
     ) -> Outcome:
-        """One seed's share of the answers."""
+        """Make one seed's outcome from the answers."""
         results = {
             client: result for client, answer in answers.items() for result in answer.results if result.run == run
         }

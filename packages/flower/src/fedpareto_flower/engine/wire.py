@@ -72,7 +72,7 @@ class Envelope:
     federation: str
     client: int
     nonce: str
-    """New in every exchange: an answer to an earlier one cannot pass for an answer to this."""
+    """Number that is new in every exchange: an answer to an earlier one cannot pass for an answer to this."""
     jobs: tuple[Job, ...]
     final: bool = False
     """The solutions are the run's final ones, for the node to keep."""
@@ -116,7 +116,9 @@ class Hello:
 
 
 def encode_envelope(envelope: Envelope) -> RecordDict:
-    """As a Flower message's content. A solution's tensor that a task carries already is named, not sent again."""
+    """Encode as a Flower message's content. A solution's tensor that a task carries already is named, not sent
+    again.
+    """
     tensors: dict[str, Tensor] = {}
     jobs = []
     for number, job in enumerate(envelope.jobs):
@@ -141,7 +143,6 @@ def encode_envelope(envelope: Envelope) -> RecordDict:
 
 
 def encode_answer(answer: Answer) -> RecordDict:
-    """As a Flower message's content."""
     tensors: dict[str, Tensor] = {}
     results = []
     for number, result in enumerate(answer.results):
@@ -167,7 +168,6 @@ def encode_greeting(federation: str, client: int, nonce: str) -> RecordDict:
 
 
 def encode_hello(hello: Hello) -> RecordDict:
-    """As a Flower message's content."""
     return _content({}, "hello", hello, {"parts": list(hello.parts), "schema": dict(hello.schema)})
 
 
@@ -227,7 +227,7 @@ def _array(tensor: Tensor) -> Array:
 
 
 def printable(text: str) -> str:
-    """One line of bounded length: it ends up in the other side's log."""
+    """Make one line of bounded length: it ends up in the other side's log."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST_REASON])
 
 
