@@ -88,7 +88,7 @@ def _connect(ray: Any, address: str, cpus: int | None) -> None:
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as problem:
-        if "mismatch" in str(problem):  # Of Ray's or Python's version.
+        if "mismatch" in str(problem):  # The versions of Ray or Python differ.
             raise UserError(f"the Ray cluster at {address} does not fit: {in_words(problem)}") from None
         raise UserError(_nobody(address)) from None
 

@@ -150,7 +150,7 @@ class Crew:
 
     def _replaced(self, number: int) -> Any:
         """A new worker in a dead one's place, as far as that one was."""
-        self._ray.kill(self._workers[number])  # If only the way to it was broken: there must not be two.
+        self._ray.kill(self._workers[number])  # Perhaps only the way to it was broken: there must not be two.
         self._workers[number] = worker = self._arrived()
         self._meet(number, self._value(number, self._ray.get(worker.do.remote("about"))))
         for what, arguments in self._history[number]:

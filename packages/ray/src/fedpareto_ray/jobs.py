@@ -82,7 +82,7 @@ class _Campaign:
     def __init__(self, ray: Any, pieces: Pieces[Any, Any], out: Path, mark: str, jobs: OnRay) -> None:
         self.ray, self.pieces, self.out, self.mark = ray, pieces, out, mark
         self.wish = _wish(ray)
-        # Not by Ray, which would try for ever what is killed for lack of memory.
+        # Retries are ours, not Ray's, which would try for ever what is killed for lack of memory.
         self.remote = ray.remote(num_cpus=1, num_gpus=jobs.gpus, max_retries=0)(_work)
         self.sends = not _is_seen(ray, out, mark)
         self.waiting: dict[Any, int] = {}

@@ -223,7 +223,7 @@ class Flight(Roster):
 
     def _next(self, count: int, last: float) -> tuple[np.ndarray, np.ndarray]:
         """Find the next arrivals, at most `count` and none after `last`; and when at most so many would arrive."""
-        # Who is not at work arrives never, as those who are never done.
+        # Clients that are not at work never arrive, like those that are never done.
         order = self.arrives.argsort(kind="stable") if count > 1 else self.arrives.argmin(axis=0, keepdims=True)
         times = self.arrives[order[:count]]
         return order[: np.count_nonzero((times < np.inf) & (times <= last))], times

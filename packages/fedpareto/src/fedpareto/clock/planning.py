@@ -55,7 +55,7 @@ def idling(flight: Flight, here: np.ndarray, following: np.ndarray) -> np.ndarra
     for more, time in enumerate(closing.tolist()):
         own = slice(len(here) + more)
         lost = flight.fleet.coming(rows[own], np.full(len(rows[own]), time)) - could[own]
-        # Who is never reached again idles no longer, whatever happens; who works in no time loses none.
+        # A client that is never reached again idles no longer, whatever happens; one that works in no time loses none.
         counts = np.isfinite(lost) & (trips[own] > 0)
         found[more] = (lost[counts] / trips[own][counts]).sum()
     return found

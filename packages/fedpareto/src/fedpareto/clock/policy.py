@@ -27,7 +27,7 @@ class Policy(Bounded):
     kind: kinds.Policy = "sync"
     """`sync` waits for all who were asked; `deadline` for those who reply in time; `buffered` for any `buffer` replies,
     while others work on; `asynchronous` for one; `tiers` for all of those who are about equally fast; `planned` for as
-    many, up to `buffer`, as cost least by what is known of arrivals and presence (see fleet.planning).
+    many, up to `buffer`, as cost least by what is known of arrivals and presence (see fedpareto.clock.planning).
     """
     deadline: NotNegative = 0.0
     """Seconds that a round waits (deadline)."""

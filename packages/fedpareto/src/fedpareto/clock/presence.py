@@ -76,7 +76,7 @@ class Presence:
         if self.is_always:
             return np.asarray(start + seconds)
         when, base, index, at = self._next(rows, np.broadcast_to(start, seconds.shape))
-        with np.errstate(invalid="ignore"):  # Of who is never present again, both are infinite.
+        with np.errstate(invalid="ignore"):  # Both are infinite for clients that are never present again.
             left = self.ends[index] - at
         done: np.ndarray = when + seconds
         later = np.flatnonzero((seconds > left) & np.isfinite(done))
@@ -129,7 +129,7 @@ class Presence:
         """Seconds of presence in a period before each interval."""
         lengths = self.ends - self.starts
         parts = (lengths[low:high] for low, high in pairwise(self.bounds.tolist()))
-        # The last of a client may be infinite, and is before nothing.
+        # A client's last interval may be infinite, and is before nothing.
         return np.concatenate([np.concatenate([[0.0], np.cumsum(one[:-1])]) for one in parts])
 
 

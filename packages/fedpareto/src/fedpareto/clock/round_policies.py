@@ -44,7 +44,7 @@ class Gathering:
         `everyone`: this round needs all of them, whatever the policy is.
         """
         if everyone:
-            self.air.wait(self.air.out)  # What they come with is of no use any more.
+            self.air.wait(self.air.out)  # Their replies are of no use any more.
             self.air.free(np.flatnonzero(~self.air.idle))
             return self.all_of(tasks, np.flatnonzero(askable))
         kind = self.policy.kind

@@ -1,7 +1,7 @@
 """Replies as they travel: clients code what grows with the model, and the server holds what is decoded.
 
-A tensor is coded where both ends know what it began from (see core.messages.origins). All others, and small ones,
-travel as they are. What a lossy codec loses is private state of the client, and part of its next reply.
+A tensor is coded where both ends know what it began from (see fedpareto.contract.messages.origins). All others,
+and small ones, travel as they are. What a lossy codec loses is private state of the client, and part of its next reply.
 """
 
 from __future__ import annotations

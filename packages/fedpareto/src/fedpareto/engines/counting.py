@@ -77,7 +77,7 @@ def law_of(algorithm: Algorithm[Any], setting: Setting, clients: Clients) -> Law
         return Law(learner, effort=found[0] / efforts[0])
     more = (found[1] - found[0]) / (sizes[1] - sizes[0])
     rest = found[0] - more * sizes[0]
-    if efforts[0] == efforts[1]:  # What does not grow with rows is training, which does not either.
+    if efforts[0] == efforts[1]:  # Training does not grow with rows here: it is the rest.
         return Law(learner, effort=rest / efforts[0], rows=more)
     return Law(learner, rows=more, constant=rest)
 

@@ -60,7 +60,7 @@ class Replicas:
 
     def send(self, who: np.ndarray, values: np.ndarray, value: np.ndarray, codec: Codec) -> np.ndarray:
         """Sends these clients `[k]` one of some values `[v, d]` each, by its row `[k]`; bytes for each, `[k]`."""
-        # Who holds the same and is sent the same gets the same message.
+        # Clients that hold the same and are sent the same get the same message.
         pairs, pair = np.unique((self.held[who] + 1) * len(values) + value, return_inverse=True)
         base, new = pairs // len(values) - 1, pairs % len(values)
         known, fine, sizes = self._coded(base, values, new, codec)

@@ -354,7 +354,7 @@ class LocalEngine:
         if (counts != counts[0]).any():
             # Clients of similar size side by side: less padding, and no small client waits for a large one.
             rows = rows[np.argsort(-counts, kind="stable")]
-        if self.device.type == "cpu":  # Of equal size: the few clients of a last one would cost nearly a whole one.
+        if self.device.type == "cpu":  # Chunks of equal size: a last one of few clients would cost nearly a whole one.
             return iter(np.array_split(rows, max(1, -(-len(rows) // size))))
         return (rows[i : i + size] for i in range(0, len(rows), size))
 
@@ -407,7 +407,7 @@ class LocalEngine:
         seeds = self._seeds
         if len(work.parcels) > 1:
             return work.addresses(seeds, self.device)
-        # Of the same clients only the round changes.
+        # The clients are the same, so only the round changes.
         place = "addresses", work.runs[0], int(work.lane[0])
         known = self._recordings.noted(place, work.client, lambda: work.addresses(seeds, self.device))
         return replace(known, round=torch.full_like(known.client, int(work.round[0])))

@@ -33,7 +33,7 @@ def clock_for(device: torch.device, threads: int) -> Callable[[], float]:
 def products_in(precision: str, device: torch.device) -> Iterator[None]:
     """Products of matrices, and convolutions, in that precision."""
     if precision == "bfloat16":
-        # Without its cache: later code must not find there what a CUDA graph has recorded.
+        # The cache is left out: later code must not find there what a CUDA graph has recorded.
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             yield
         return

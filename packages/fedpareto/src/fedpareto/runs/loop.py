@@ -499,7 +499,7 @@ class Experiment:
 
     def _restore(self, checkpoint: Checkpoint, folder: RunFolder) -> None:
         self.states = [checkpoint.get_state(state, f"state/{run}") for run, state in enumerate(self.states)]
-        for state in self.states:  # What does not fit together is found here, not in the next round.
+        for state in self.states:  # States that do not fit are found here, not in the next round.
             if type(state.round) is not int or not 0 <= state.round <= self.spec.rounds:
                 raise ValueError(f"its round is {state.round}, the run has {self.spec.rounds}")
             self.spec.algorithm.solutions(state)

@@ -242,7 +242,7 @@ def _hours(now: Progress) -> float:
 
 
 def _tenths(share: float) -> int:
-    return int(share * LINES_IN_A_RUN + 1e-9)  # Of a third three times, all.
+    return int(share * LINES_IN_A_RUN + 1e-9)  # Three times a third counts as all.
 
 
 def _refused(now: Progress) -> str:

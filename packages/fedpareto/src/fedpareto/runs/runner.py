@@ -34,7 +34,7 @@ def start(
     Without `keep_models` the clients' models are neither saved nor returned: many clients that share one network would
     have many copies of it.
     """
-    # Before anything is read, measured or written: here an algorithm refuses problems that it cannot handle.
+    # This comes before anything is read, measured or written: an algorithm refuses problems that it cannot handle.
     spec.algorithm.begin(first_setting(spec))
     others = [*callbacks, *logged.opened(log_to, spec, out)]
     if out is None:

@@ -49,7 +49,7 @@ class Judge:
                 tensors += len(shapes[task.step])
                 for name, shape in shapes[task.step].items():
                     size += math.prod(shape) * types.get(name, self.dtype).itemsize
-        # What a codec cannot make shorter becomes longer, but not twice as long.
+        # A tensor that a codec cannot make shorter becomes longer, but not twice as long.
         return wire.Limits(tensors, size * (1 if self.codec.plain else 2))
 
     def opened(self, content: RecordDict, envelope: wire.Envelope) -> wire.Answer | str:

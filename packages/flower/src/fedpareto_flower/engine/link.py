@@ -145,7 +145,7 @@ def submit_run(
 
     files = {"pyproject.toml": APP.format(module=module, server=server, client=client), **(code or {})}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Of what Flower calls in other packages.
+        warnings.simplefilter("ignore", DeprecationWarning)  # Flower calls deprecated functions of other packages.
         packed, _ = build_fab_from_files({name: text.encode() for name, text in files.items()})
     app = Fab(hash_str=hashlib.sha256(packed).hexdigest(), content=packed)
     control = control_client(address)

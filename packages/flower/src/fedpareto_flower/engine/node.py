@@ -82,7 +82,7 @@ class Node:
     """The last nonce and its answer, for a server that did not get it the first time."""
 
     def __post_init__(self) -> None:
-        if self.budget < math.inf:  # What cannot be counted is refused now, not in the first round.
+        if self.budget < math.inf:  # A privacy loss that cannot be counted is refused now, not in the first round.
             self.account.privacy.must_be_countable()
 
     @cached_property
@@ -224,7 +224,7 @@ class Node:
     def _affordable(self, job: wire.Job, task: Task) -> Failure | None:
         """Counts the answer to a task, and the report of what is trained in it; a failure if that is too much."""
         privacy, replies = self.algorithm.channel.privacy, self.algorithm.method.reply_shapes(self.settings[job.run])
-        # What else is sent, the keys of a secure sum, says nothing about rows.
+        # Other messages, the keys of a secure sum, say nothing about rows.
         if privacy.kind == "none" or not replies.get(task.step):
             return None
         reports = self._measures(job) and task.step == "train" and privacy.objectives == "noised"
@@ -276,7 +276,7 @@ class Node:
         new = [task for task, failure in zip(new, refused, strict=True) if failure is None]
         outcome = exchanged(self.engine, job.run, [task.stacked() for task in new], measure)
         outcome = replace(outcome, failures=[*outcome.failures, *filter(None, refused)])
-        # Also if a reply is refused: the client has been trained.
+        # This is kept also if a reply is refused: the client has been trained.
         self._commit(job.run, {task.lane for task in new}, moment, job.since)
         trained, replies = dict(outcome.evaluations.trained), list(single(outcome.replies))
         measured = {_MEASURED: trained[self.client]} if self.client in trained else {}
