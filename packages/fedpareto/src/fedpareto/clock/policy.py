@@ -71,7 +71,7 @@ class Policy(Bounded):
         super().__post_init__()
         if (self.kind == "deadline") != bool(self.deadline):
             raise UserError(
-                "policy: kind is deadline, but not how long; set policy.deadline, in seconds"
+                "policy: kind is deadline, but no time is given; set policy.deadline, in seconds"
                 if self.kind == "deadline"
                 else f"policy: deadline is for the kind deadline, not for {self.kind}"
             )
