@@ -50,7 +50,9 @@ class Result:
     kept: tuple[int, ...] = ()
     """For each seed, the round whose models these are: the last, or with early stopping the best on validation rows."""
     tested: tuple[Tested, ...] = ()
-    """For each seed, what models are tested on and what a constant answer scores; empty where no rows are here."""
+    """Rows that models are tested on, for each seed, and what a constant answer scores; empty where no rows are
+    here.
+    """
 
     def __repr__(self) -> str:
         spec = self.spec
@@ -152,7 +154,7 @@ class Result:
         return float(np.mean(known)) if known else None
 
     def gain_over(self, other: Result) -> list[np.ndarray]:
-        """For each seed, how much more utility each client has under its own preference than in `other`, `[n]`.
+        """For each seed, the utility that each client gains over `other` under its own preference, `[n]`.
 
         With a run of `local` as the other: what taking part is worth to each client.
         """
@@ -261,7 +263,7 @@ class Result:
         ]
 
     def contributions(self) -> list[dict[str, np.ndarray]]:
-        """For each seed, what each client contributed, `[n]` by name: share, cosine, change, gain, participation.
+        """For each seed, the contributions of each client, `[n]` by name: share, cosine, change, gain, participation.
 
         Needs a run with `measure_contribution`. What they mean: Columns.contributions and trust.contribution.
         """

@@ -83,7 +83,7 @@ clientapp = "{module}:{client}"
 
 [tool.flwr.app.config]
 """
-"""All that Flower needs to know about an app."""
+"""Description of an app, as Flower needs it."""
 
 log = logging.getLogger("fedpareto.flower")
 
