@@ -135,9 +135,7 @@ class Crew:
             history.append(call)
 
     def forget(self, private: Sequence[Plain] | None = None) -> None:
-        """Forget the calls before now, so that none is done again: clients keep what is in `private`, by worker, or
-        nothing.
-        """
+        """Forget the calls before now, none to be repeated: clients keep `private`, by worker, or nothing."""
         for number, (history, beginning) in enumerate(zip(self._history, self._beginning, strict=True)):
             del history[beginning:]
             if private is not None:

@@ -136,9 +136,7 @@ class RemoteReplies(Replies):
     # -- workers ---------------------------------------------------------------------------------------------------
 
     def _asked(self, what: str, arguments: Callable[[np.ndarray], tuple[Any, ...]]) -> list[tuple[np.ndarray, Tensor]]:
-        """Call a method at each worker that has some of the replies; return the replies and what it returns for
-        them.
-        """
+        """Call a method at each worker that has some of the replies; return these replies and its result for them."""
         far, calls = self._far, []
         here = [np.flatnonzero(self.shards == shard) for shard in range(len(far.crew))]
         for rows in here:

@@ -226,9 +226,7 @@ class Roster(ABC):
 
 
 def _leave(users: dict[int, int], things: dict[int, Any], numbers: np.ndarray) -> None:
-    """Note that some users of things, by their numbers, are gone; what nobody uses is forgotten. Below 0 is no
-    thing.
-    """
+    """Note that these users of things, by number, are gone; unused things are forgotten. Below 0 is no thing."""
     for number in numbers.tolist():
         if number >= 0:
             users[number] -= 1

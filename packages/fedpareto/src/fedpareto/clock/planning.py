@@ -1,5 +1,4 @@
-"""Planned closing of rounds where it is known when replies arrive and when clients can be reached: idling against
-staleness.
+"""Planned closing of rounds, from known arrivals and presence of clients: idling against staleness.
 
 The idea is that of FedSpace (So et al., "FedSpace: an efficient federated learning framework at satellites and ground
 stations", 2022): who has replied idles until there is a new model and somebody to bring it, and every new model makes
@@ -18,9 +17,7 @@ from fedpareto.clock.policy import Policy
 
 
 def is_time(policy: Policy, flight: Flight, round_: int, here: np.ndarray, most: int) -> bool:
-    """Decide whether to close a round now, with the replies that are `here` (rows), or to wait for up to `most` of
-    them.
-    """
+    """Decide to close a round now, with the replies that are `here` (rows), or to wait for up to `most` of them."""
     out = np.flatnonzero(flight.status == OUT)
     flight.know_arrivals(out)
     order = out[np.argsort(flight.arrives[out], kind="stable")]

@@ -38,8 +38,7 @@ class Policy(Bounded):
     fewer than 20.
     """
     concurrency: Whole = 0
-    """Number of clients at work at any time (buffered, asynchronous and planned); 0: as many as `participation` says.
-    """
+    """Number of clients at work at a time (buffered, asynchronous, planned); 0: as many as `participation` says."""
     least: Whole = 0
     """Least number of replies in a round (planned); 0: half of `buffer`."""
     idling: NotNegative = 1.0

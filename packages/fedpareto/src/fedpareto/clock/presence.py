@@ -41,9 +41,7 @@ class Presence:
 
     @classmethod
     def cycles(cls, period: float, present: np.ndarray, phase: np.ndarray) -> Presence:
-        """Make it so that each is present in the first `present` (a share) of every period, and `phase` seconds
-        into one at time 0.
-        """
+        """Cycles with presence in the first `present` (a share) of a period, `phase` seconds into one at time 0."""
         begin = np.mod(-phase, period)
         end = begin + present * period
         first = np.stack([begin, np.minimum(end, period)], axis=1)

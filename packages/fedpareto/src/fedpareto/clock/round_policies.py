@@ -124,9 +124,7 @@ class Gathering:
             came = np.concatenate([came, air.wait(1, later) if later < math.inf else self._first(1)])
 
     def _a_tier(self, tasks: Sequence[Tasks], askable: np.ndarray, choose: Choose) -> np.ndarray:
-        """Fill a round where each tier for itself waits for all its clients; the first that is complete closes the
-        round.
-        """
+        """Each tier for itself waits for all its clients; the first that is complete closes the round."""
         air, tier = self.air, self.tiers()
         for number, rounds in enumerate(self.done):
             own = tier == number

@@ -84,9 +84,7 @@ class Selection(Bounded):
     nobody is too slow.
     """
     penalty: NotNegative = 2.0
-    """Exponent α of the penalty on slow clients (oort): one that takes t > T has (T/t)^α of its utility; 0: time does
-    not matter.
-    """
+    """Exponent α against slow clients (oort): one that takes t > T has (T/t)^α of its utility; 0: none."""
     population: Annotated[int, AtLeast(2)] = 40
     """Number of subsets in a generation (nsga2)."""
     generations: Whole = 20

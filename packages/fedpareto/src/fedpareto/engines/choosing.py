@@ -56,9 +56,7 @@ class Choosing:
         return Choices(threads, max(chunk, crowd) if chunk == total else chunk)
 
     def _threads(self, size: int, known: float | None) -> int:
-        """Choose one thread or as many as there are cores, for a stack that takes `known` seconds per client with
-        one.
-        """
+        """Choose one thread or one per core, for a stack that takes `known` seconds per client with one."""
         cores = os.cpu_count() or 1
         if cores == 1 or self.device.type != "cpu":
             return 1

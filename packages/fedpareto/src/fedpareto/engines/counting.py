@@ -30,9 +30,7 @@ class Law:
     constant: float = 0.0
 
     def operations(self, counts: np.ndarray) -> np.ndarray:
-        """Compute the operations of clients with so many rows, `[n]`; nobody works without rows where others have
-        some.
-        """
+        """Operations of clients with so many rows, `[n]`; nobody works without rows where others have some."""
         found = self.effort * self.learner.effort(counts) + self.rows * counts + self.constant
         return np.where(counts > 0, found, 0.0) if counts.any() else found
 

@@ -157,8 +157,7 @@ class LocalEngine:
     def run_all(
         self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None], *, enforce: bool = True
     ) -> list[Outcome]:
-        """Run one exchange of every federation, all clients in one stack: measure what is sent, work, check the
-        replies.
+        """Exchange with all clients of every federation in one stack: measure what is sent, work, check the replies.
 
         `enforce`: whether the quorum counts.
         """
@@ -423,9 +422,7 @@ class LocalEngine:
         return {name: tensor.to(self.device) for name, tensor in self.learner.memory(self.problem).items()}
 
     def _recalled(self, chunk: Work, fresh: Sequence[Message], prefix: str = "") -> Message:
-        """Private state of a chunk by name: what each client kept or, if it is new, the initial state of its run;
-        `[n, ...]`.
-        """
+        """Private state that each client of a chunk kept or, if new, its run's initial one, by name; `[n, ...]`."""
         if not fresh[0]:
             return {}
         found = []

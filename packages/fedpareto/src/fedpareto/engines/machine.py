@@ -23,9 +23,7 @@ class Choices:
 
 
 def clock_for(device: torch.device, threads: int) -> Callable[[], float]:
-    """Choose the clock. For work on one thread of a CPU its own seconds: on a busy machine the wall clock is noise.
-    Else the wall's.
-    """
+    """Clock of the thread for one thread of a CPU: on a busy machine the wall clock, used otherwise, is noise."""
     return time.thread_time if device.type == "cpu" and threads == 1 else time.perf_counter
 
 

@@ -216,9 +216,7 @@ class Dispatch:
     def _exchange_policy(
         self, states: Sequence[State], tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]
     ) -> list[Outcome]:
-        """Run an exchange as the policy says. Only solutions are measured, not what clients trained: that may be on
-        its way.
-        """
+        """Exchange as the policy says. Only solutions are measured, not trained models, which may be on their way."""
         if self.engine.remote and any(self._needs_everyone(state) for state in states):
             for flight in self.flights:
                 flight.free(np.flatnonzero(~flight.idle))
@@ -280,9 +278,7 @@ class Dispatch:
         return came
 
     def _choose(self, run: int, state: State, sent: list[np.ndarray]) -> Choose:
-        """Make the function that chooses who is asked, by the run's selection; `sent` gets the rows of everybody
-        who was.
-        """
+        """Make the run's choice of who is asked; `sent` gets the rows of everybody who was."""
         known, flight, selection = self._known[run], self.flights[run], self.spec.selection
         streams: list[np.random.Generator] = []  # Made if needed.
 

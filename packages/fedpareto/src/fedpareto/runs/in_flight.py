@@ -77,9 +77,7 @@ def known(flight: Roster) -> Known:
 
 
 def timetable(spec: Spec, flight: Roster, count: int) -> Timetable | None:
-    """Make the timetable of one seed, where rounds of one reply are clockwork and so many take part; None: they are
-    not.
-    """
+    """Timetable of one seed, where rounds of one reply are clockwork and so many take part; None: they are not."""
     policy, seed = spec.policy, flight.setting.seed
     is_one = policy.kind in ("asynchronous", "buffered") and policy.replies(count) == 1
     if not is_one or spec.selection.kind != "random" or not isinstance(flight, Flight) or not flight.is_clockwork:

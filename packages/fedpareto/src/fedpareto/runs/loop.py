@@ -47,9 +47,7 @@ REFUSED = "refused"
 
 
 Observe = Callable[["Experiment", int], Mapping[str, Any]]
-"""Function that returns more to record of a seed (by its index) after each round: goes into its row of
-metrics.jsonl.
-"""
+"""Function that returns more to record of a seed (by its index) after a round, in its row of metrics.jsonl."""
 
 
 def nothing_more(experiment: Experiment, run: int) -> Mapping[str, Any]:
@@ -169,9 +167,7 @@ class Experiment:
             file.clear()
 
     def _is_ended(self, by: str) -> bool:
-        """Check whether a callback ends the run now, which an algorithm with a last round of its own does not
-        survive.
-        """
+        """True if a callback ends the run now, which an algorithm with a last round of its own does not survive."""
         if not by or self._is_over():
             return False
         if self.spec.algorithm.ends_as_planned:
@@ -281,8 +277,7 @@ class Experiment:
             self.folder.write_json("run.json", (self.folder.read_json("run.json") or {}) | {"not_recorded": found})
 
     def _heal(self) -> list[dict[str, Any]]:
-        """Heal states, which may have become unsound by other machines' replies; clients get models that they can train
-        from.
+        """Heal states that other machines' replies made unsound: clients get models that they can train from.
 
         Return what was changed, as events: no client is at fault, so they bear the number of none.
         """
@@ -310,9 +305,7 @@ class Experiment:
         return [Watch(self.spec.stop_after, self.spec.stop_margin, state) for state in self.states]
 
     def _judged(self, entries: Mapping[int, Entry], done: int) -> bool:
-        """Measure the solutions before training if that is due, so that seeds can end with them; return whether it
-        was.
-        """
+        """Measure the solutions before training if it is due, so that seeds can end with them; true if it was."""
         if not self._is_evaluated(done):
             return False
         outcomes = self.engine.run_all([[] for _ in self.states], self._measured(True, done))
@@ -340,9 +333,7 @@ class Experiment:
         return done % self.spec.evaluate_every == 0
 
     def _measured(self, first: bool, done: int) -> list[Parcels | None]:
-        """Parcels that are measured in an exchange of the round after `done` rounds: all solutions, none of them,
-        or nothing.
-        """
+        """Parcels to be measured in the round after `done` rounds: all solutions, none of them, or nothing."""
         if not self._is_evaluated(done):
             return [None for _ in self.states]
         found: list[Parcels | None] = [None] * len(self.states)

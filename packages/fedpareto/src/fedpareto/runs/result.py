@@ -50,9 +50,7 @@ class Result:
     kept: tuple[int, ...] = ()
     """For each seed, the round whose models these are: the last, or with early stopping the best on validation rows."""
     tested: tuple[Tested, ...] = ()
-    """Rows that models are tested on, for each seed, and what a constant answer scores; empty where no rows are
-    here.
-    """
+    """Test rows of each seed's models and the score of a constant answer; empty where no rows are here."""
 
     def __repr__(self) -> str:
         spec = self.spec

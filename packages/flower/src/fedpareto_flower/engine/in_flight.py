@@ -286,9 +286,7 @@ class Airmail(Roster):
         self.since[places(self.setting.clients, replies.clients)] = replies.rounds
 
     def _too_far(self, replies: Replies) -> dict[int, str]:
-        """Find updates that are too long: each is measured from its own task, and compared with the last update of
-        every client.
-        """
+        """Find too long updates: each is measured from its own task, and compared with the last one of every client."""
         begun = beginnings_of(self.tasks_of(replies.clients), replies.clients, replies.tensors)
         rows = torch.as_tensor(places(self.setting.clients, replies.clients))
         refused: dict[int, str] = {}

@@ -81,9 +81,7 @@ class Processes:
             )
 
     def environment(self) -> dict[str, str]:
-        """Environment of every child: a private Flower home, no telemetry, and the environment's programs first on
-        the path.
-        """
+        """Environment of a child: a private Flower home, no telemetry, and its programs first on the path."""
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         return os.environ | QUIET | {"FLWR_HOME": str(self.home), "PATH": path, "OMP_NUM_THREADS": "1"}
 
@@ -120,9 +118,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tied() -> None:
-    """Tie a child to its parent: the kernel ends it when its parent ends, however that happens. On Linux; elsewhere
-    `stop` must do.
-    """
+    """Let the kernel end this child when its parent ends, however that happens. On Linux; elsewhere `stop` must do."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -250,9 +250,7 @@ class Node:
         return keys_of(state) if self._masks and state is not None else ""
 
     def _is_kept(self, task: Task) -> bool:
-        """Check whether its answer is given once, as it or a report beside it has noise or masks; keys are new each
-        time.
-        """
+        """True if its answer is given once, as it or a report beside it has noise or masks; keys are new each time."""
         privacy = self.algorithm.channel.privacy
         return task.step != STEPS[0] if self._masks else privacy.kind == "local" or privacy.objectives == "noised"
 

@@ -109,8 +109,7 @@ class AnsweredBefore(UserError):
 
 @dataclass(frozen=True)
 class Ledger:
-    """Answers that a node has given under local privacy or a secure sum: each question once, whatever a server asks
-    for.
+    """Answers that a node gave under local privacy or a secure sum: each question once, whatever a server asks for.
 
     The same task again, of a server that resumes, gets the same bytes. Any other task for that round, or in a secure
     sum for those `keys`, is refused: fresh noise could be averaged away, and whatever two answers have in common, noise

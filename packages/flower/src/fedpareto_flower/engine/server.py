@@ -85,9 +85,7 @@ class FlowerEngine:
     owners: Mapping[int, int] = field(default_factory=dict)
     """Client of each node id, where node keys were registered; others are refused then."""
     waits: bool = True
-    """True if rounds wait for everybody (see fedpareto.clock.policy); otherwise a run also begins without those who
-    are away.
-    """
+    """Rounds wait for everybody (see fedpareto.clock.policy); otherwise a run also begins without those away."""
     codec: Codec = Codec()
     """Codec of the replies."""
     private: Kept = field(default_factory=Kept)
@@ -289,9 +287,7 @@ class FlowerEngine:
             self._members.meet()
 
     def _is_short(self, envelopes: Mapping[int, wire.Envelope], answered: set[int]) -> bool:
-        """Check whether a seed has too few answers for the quorum; of an exchange that only measures, all answers
-        count.
-        """
+        """True if a seed has too few answers for the quorum; of an exchange that only measures, all answers count."""
         asked: dict[int, set[int]] = {}
         for client, envelope in envelopes.items():
             for job in envelope.jobs:

@@ -116,9 +116,7 @@ class Hello:
 
 
 def encode_envelope(envelope: Envelope) -> RecordDict:
-    """Encode as a Flower message's content. A solution's tensor that a task carries already is named, not sent
-    again.
-    """
+    """A Flower message's content. A solution's tensor that a task carries already is named, not sent again."""
     tensors: dict[str, Tensor] = {}
     jobs = []
     for number, job in enumerate(envelope.jobs):
