@@ -1,4 +1,4 @@
-"""What algorithms with a few models for many clients have in common: how they start, and which client uses which."""
+"""Common parts of algorithms with a few models for many clients: how they start, and which client uses which."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def learn_each(clients: Clients, models: Tensor) -> Tensor:
 
 
 def learn_each_watched(clients: Clients, models: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, and the mean loss over the last epoch of each, `[n, K]`, as the model changed."""
+    """Train as `learn_each`, and give the mean loss over the last epoch of each too, `[n, K]`, as the model changed."""
     both = [_with_lane(clients, lane).learn_watched(model) for lane, model in enumerate(models.unbind(dim=1))]
     trained, losses = zip(*both, strict=True)
     return torch.stack(trained, dim=1), torch.stack(losses, dim=1)
@@ -105,5 +105,4 @@ def _shuffled(entries: Tensor, stream: torch.Generator) -> Tensor:
 
 
 def _with_lane(clients: Clients, lane: int) -> Clients:
-    """The same clients with random streams of their own for each model."""
     return replace(clients, addresses=clients.addresses.with_lane(lane))

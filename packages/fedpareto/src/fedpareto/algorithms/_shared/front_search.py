@@ -1,4 +1,4 @@
-"""What searches for a front have in common: trainings of some rounds, what is compared by what, and who takes what."""
+"""Common parts of searches for a front: trainings of some rounds, what is compared by what, and who takes what."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class InTrainings(Protocol):
 
     @property
     def name(self) -> str:
-        """By which users call it."""
+        """The name by which users call it."""
 
     @property
     def training_rounds(self) -> int:
-        """Of one training, as given; 0: up to `FEW_ROUNDS`."""
+        """Rounds of one training, as given; 0: up to `FEW_ROUNDS`."""
 
 
 def training_rounds(algorithm: InTrainings, setting: Setting) -> int:
-    """Of one training: as given, or the largest number that the run's rounds are a multiple of."""
+    """Rounds of one training: as given, or the largest number that the run's rounds are a multiple of."""
     return algorithm.training_rounds or max(n for n in range(1, FEW_ROUNDS + 1) if setting.rounds % n == 0)
 
 
@@ -61,7 +61,7 @@ def front_of(values: Tensor, setting: Setting) -> Tensor:
 
 
 def favourite(clients: Clients, message: Message) -> Tensor:
-    """Of a front of models with their values the one of largest weighted sum under each client's own preference."""
+    """From a front of models with their values, the one of largest weighted sum under each client's own preference."""
     models = message["model"]
     if "values" not in message or models.dim() == 2:  # One model, before there is a front or after fine-tuning.
         return models

@@ -12,7 +12,7 @@ from fedpareto.contract.registry import make_algorithm
 
 INSTEAD = "take fedavg, fedprox or another whose clients and server exchange one model in a round"
 WEIGHTS = "weights"
-"""What a task of a candidate has beside the algorithm's own: the importance of each objective."""
+"""The name of what a task of a candidate has beside the algorithm's own: the importance of each objective."""
 
 
 def inner_algorithm(name: str, given: Sequence[str]) -> Algorithm[Any]:

@@ -1,4 +1,4 @@
-"""What `clients.learn` minimises, for algorithms that minimise it together with something else."""
+"""The loss that `clients.learn` minimises, for algorithms that minimise it together with something else."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ class OwnLoss:
 
     @classmethod
     def of(cls, clients: Clients, algorithm: str) -> OwnLoss:
-        """That of these clients."""
         return cls(supervised(clients, algorithm), clients.learner)
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss; it is given the clients' preferences."""
+        """Losses `[n]`; `given` holds the clients' preferences."""
         return self.learner.scalarised(self.problem.losses(parameters, batch), given[PREFERENCES])
 
 

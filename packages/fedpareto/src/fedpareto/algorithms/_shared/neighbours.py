@@ -1,4 +1,4 @@
-"""What algorithms without a server have in common: a graph of neighbours, and a model of each client's own.
+"""Common parts of algorithms without a server: a graph of neighbours, and a model of each client's own.
 
 A round has no place at which all meet. What a client makes of a round is a function of its own model and of what its
 neighbours sent it; `tell` is that function for all clients at once, so that a federation is simulated in one stack. A
@@ -39,21 +39,24 @@ class OnGraph(Algorithm[S]):
     waits: ClassVar[str] = "neighbours mix the models that they trained in the same round"
 
     graph: Literal["ring", "grid", "torus", "random-regular", "small-world", "complete", "edges"] = "ring"
-    """Who are neighbours: those beside each other in one ring of all; in rows side by side; in rings side by side, as
-    satellites in planes; drawn, all with as many; on a circle with a few drawn shortcuts; everybody; or `edges`.
+    """Kind of graph: neighbours are those beside each other in one ring of all; in rows side by side; in rings side by
+    side, as satellites in planes; drawn, all with as many; on a circle with a few drawn shortcuts; everybody; or
+    `edges`.
     """
     planes: Whole = 0
-    """Of torus and grid: rings or rows; 0: the largest number that divides the clients and is at most the root of their
-    number.
+    """Number of rings of a torus, or of rows of a grid; 0: the largest number that divides the clients and is at most
+    the root of their number.
     """
     degree: int = 4
-    """Of random-regular and small-world: neighbours of each client."""
+    """Neighbours of each client in a random-regular or small-world graph."""
     rewiring: float = 0.1
-    """Of small-world: the share of edges that become shortcuts."""
+    """Share of edges that become shortcuts in a small-world graph."""
     graph_seed: Whole = 0
-    """Of random-regular and small-world: which one is drawn."""
+    """Seed from which a random-regular or small-world graph is drawn."""
     edges: tuple[str, ...] = ()
-    """Of edges: pairs of clients by their numbers from 0 on, such as 0-3; or a file with such a pair in each line."""
+    """Edges of the graph `edges`: pairs of clients by their numbers from 0 on, such as 0-3; or a file with such a pair
+    in each line.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +64,7 @@ class OnGraph(Algorithm[S]):
             raise UserError("graph=edges and edges=0-1,1-2 go together; give both or neither")
 
     def neighbours(self, clients: int) -> Graph:
-        """See Algorithm; who is alone, as on a device whose work is counted, has none."""
+        """The graph of so many clients; a single one, as on a device whose work is counted, has none."""
         if clients == 1:
             return graphs.complete(1)
         edges = graphs.pairs_in(self.edges) if self.edges else ("", "")

@@ -1,4 +1,4 @@
-"""What FedRep and FedPer have in common: the first layers are everybody's, the last ones each client's own."""
+"""Common parts of FedRep and FedPer: the first layers are everybody's, the last ones each client's own."""
 
 from __future__ import annotations
 

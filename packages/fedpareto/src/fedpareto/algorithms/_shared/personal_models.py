@@ -1,4 +1,4 @@
-"""What algorithms with a model for every client have in common: who trains from which model, and who replied."""
+"""Common parts of algorithms with a model for every client: who trains from which model, and who replied."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ MOST_COMPARED = 64
 
 @dataclass(frozen=True)
 class Heard:
-    """What is known of clients whose replies are not in the round, where rounds do not wait for them."""
+    """Last replies of clients whose replies are not in the round, where rounds do not wait for them."""
 
     trained: Tensor
     """θ'_i, with which each client replied last, `[n, d]`; the initial model before."""
     moves: Tensor
-    """What that changed of the model from which it began, θ'_i − θ_i, `[n, d]`; 0 before."""
+    """The change of the model from which it began, θ'_i − θ_i, `[n, d]`; 0 before."""
     ever: Tensor
-    """Whether it has replied at all, `[n]`."""
+    """True for each client that has replied at all, `[n]`."""
     since: Tensor
-    """Whether it has replied since its cluster was last examined, `[n]`."""
+    """True for each client that has replied since its cluster was last examined, `[n]`."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def examined(
     replied: np.ndarray,
     split: Callable[[Sequence[Cluster]], Sequence[Cluster]],
 ) -> tuple[tuple[Cluster, ...], Heard]:
-    """Where rounds do not wait: a cluster is examined once each of its members has replied since the last time.
+    """Examine a cluster, where rounds do not wait, once each of its members has replied since the last time.
 
     `replied` are the rows of this round. `split` gives the clusters that they complete, or their halves.
     """

@@ -1,6 +1,4 @@
-"""What FedAMP and MOCHA have in common: the server knows all models, and sends each client the point it is pulled
-towards.
-"""
+"""Common parts of FedAMP and MOCHA: the server, which knows all models, sends each client the point of its pull."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ class Pulled(Algorithm[PulledState]):
         return self._with_pulls(replace(state, models=models, round=state.round + 1))
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
-        """As it is: a client goes on from the model that it sent, so that is the one that counts."""
+        """Left as it is: a client goes on from the model that it sent, so that is the one that counts."""
         return reply
 
     def _with_pulls(self, state: PulledState) -> PulledState:

@@ -22,7 +22,7 @@ class Judged(FedAvg):
     """The objectives that count, by name; empty: all of them."""
 
     def _check(self, setting: Setting) -> None:
-        """That the server can measure, and what is asked for."""
+        """Check that the server can measure, and what is asked for."""
         self._judge(setting)
         self._places(setting)
 
@@ -35,7 +35,7 @@ class Judged(FedAvg):
         return setting.judge
 
     def _places(self, setting: Setting) -> list[int]:
-        """Of the criteria among the problem's objectives."""
+        """Places of the criteria among the problem's objectives."""
         names = [objective.name for objective in setting.objectives]
         for name in self.criteria:
             if name not in names:
@@ -43,7 +43,7 @@ class Judged(FedAvg):
         return [names.index(name) for name in self.criteria or names]
 
     def _merits(self, setting: Setting, models: Tensor) -> Tensor:
-        """Of models `[k, d]` by each criterion on the server's rows, `[k, c]` in double precision; larger is better."""
+        """Score models `[k, d]` on the server's rows by criterion, `[k, c]` in double precision; larger is better."""
         places = self._places(setting)
         values = self._judge(setting)(models)[:, CHOSEN_ON, places].double()
         signs = values.new_tensor([1.0 if setting.objectives[place].maximise else -1.0 for place in places])

@@ -1,4 +1,4 @@
-"""What AFL and AgnosticFair have in common: a model for the worst mixture of clients, found by alternating steps."""
+"""Common parts of AFL and AgnosticFair: a model for the worst mixture of clients, found by alternating steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MixtureState(State):
     weights: tuple[float, ...] = ()
     """λ on the simplex, in the order of `setting.clients`."""
     losses: Tensor = torch.empty(0)
-    """Where rounds do not wait: the loss that each client reported last, `[n]`; NaN before."""
+    """The loss that each client reported last, where rounds do not wait, `[n]`; NaN before."""
 
 
 M = TypeVar("M", bound=MixtureState)
@@ -53,7 +53,7 @@ def stepped(state: M, replies: Replies, name: str, rate: float) -> M:
 
 
 def _shares(weights: Array, places: Array, waits: bool) -> Array:
-    """What the models of those who replied count, `[k]`: λ_k of their sum.
+    """Weights of the models of those who replied, `[k]`: λ_k of their sum.
 
     Where a round does not wait for all, those who have less than an even share of λ count less, and w moves less: of a
     single reply λ would have no say otherwise.

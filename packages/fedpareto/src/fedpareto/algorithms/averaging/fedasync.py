@@ -29,12 +29,12 @@ class FedAsync(FedAvg):
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "asynchronous"
 
     weighting: Literal["size", "equal"] = "equal"
-    """Whether clients are weighted by their number of training rows, or equally, as in the paper."""
+    """Weighting of clients: by their number of training rows (`size`), or equally, as in the paper."""
     mixing: PositiveShare = 0.6
     """α: what a fresh reply counts."""
     mixes: Literal["models", "updates"] = "models"
-    """Whether a late reply is mixed as the model that it is, as in the paper, or by what it changed of the model from
-    which it began: then it is FedBuff with a buffer of one.
+    """Object of the mixing: a late reply is mixed as the model that it is, as in the paper, or by what it changed of
+    the model from which it began: then it is FedBuff with a buffer of one.
     """
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:

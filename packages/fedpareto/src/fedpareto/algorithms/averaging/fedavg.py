@@ -34,7 +34,7 @@ class FedAvg(Algorithm[FedAvgState]):
     sums: ClassVar[bool] = True
 
     weighting: Literal["size", "equal"] = "size"
-    """Whether clients are weighted by their number of training rows, as in the paper, or equally."""
+    """Weighting of clients: by their number of training rows (`size`), as in the paper, or equally."""
 
     def begin(self, setting: Setting) -> FedAvgState:
         """θ⁰."""

@@ -27,7 +27,7 @@ class FedBuff(FedAvg):
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "buffered"
 
     weighting: Literal["size", "equal"] = "equal"
-    """Whether clients are weighted by their number of training rows, or equally, as in the paper."""
+    """Weighting of clients: by their number of training rows (`size`), or equally, as in the paper."""
     server_lr: Positive = 1.0
     """η, the step size of the server."""
 

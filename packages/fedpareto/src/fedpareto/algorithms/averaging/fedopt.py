@@ -67,7 +67,6 @@ class FedAvgM(FedOpt):
     )
 
     def stepped(self, state: FedOptState, update: Tensor) -> FedOptState:
-        """See the class."""
         first = self.beta * state.first + update
         return replace(state, model=state.model + self.server_lr * first, first=first)
 
@@ -89,7 +88,6 @@ class _Adaptive(FedOpt):
         return replace(begun, second=torch.full_like(setting.initial, self.tau**2))
 
     def stepped(self, state: FedOptState, update: Tensor) -> FedOptState:
-        """See the class."""
         first = self.beta * state.first + (1 - self.beta) * update
         second = self.squares(state.second, update.square())
         model = state.model + self.server_lr * first / (second.sqrt() + self.tau)
@@ -113,7 +111,6 @@ class FedAdam(_Adaptive):
     )
 
     def squares(self, second: Tensor, square: Tensor) -> Tensor:
-        """See the class."""
         return self.beta2 * second + (1 - self.beta2) * square
 
 
@@ -130,5 +127,4 @@ class FedYogi(_Adaptive):
     )
 
     def squares(self, second: Tensor, square: Tensor) -> Tensor:
-        """See the class."""
         return second - (1 - self.beta2) * square * (second - square).sign()

@@ -78,14 +78,14 @@ class HeteroFL(FedAvg):
         return Parcels(state.setting.clients, {"model": state.model}, {"level": level})
 
     def shares(self, setting: Setting) -> np.ndarray:
-        """Of each client's slice, the share of multiplications and of entries."""
+        """Share of multiplications and of entries in each client's slice."""
         level, costs = self._levels(setting), np.ones((len(self.widths), 2))
         for each in set(level.tolist()):
             costs[each] = cost_of(setting.layout, slice_of(setting.layout, self.widths[each]))
         return np.asarray(costs[level])
 
     def _levels(self, setting: Setting) -> np.ndarray:
-        """Which of the widths each client has, `[n]`."""
+        """Index of the width that each client has, `[n]`."""
         if setting.widths is None:
             return np.arange(len(setting.clients)) % len(self.widths)
         fitting = np.where(np.array(self.widths) <= setting.widths[:, None] + ROUNDING, self.widths, 0)

@@ -76,7 +76,7 @@ class Contrastive:
     temperature: float
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss; it is given both models to compare with."""
+        """Losses `[n]`; `given` holds both models to compare with."""
         readout = self.objective.problem.readout()
         assert readout is not None, "a network without it is trained as by FedAvg"
         z = representation(readout, parameters, batch)

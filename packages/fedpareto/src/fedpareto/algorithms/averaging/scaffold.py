@@ -48,7 +48,7 @@ class Scaffold(FedAvg):
     waits: ClassVar[str] = "a control variate corrects steps from the model that everybody was sent"
 
     weighting: Literal["size", "equal"] = "equal"
-    """Whether clients are weighted by their number of training rows (`size`), or equally, as in the paper."""
+    """Weighting of clients: by their number of training rows (`size`), or equally, as in the paper."""
     server_lr: Positive = 1.0
     """η_g: how far the server goes along the mean update."""
     correction: Share = 1.0

@@ -54,15 +54,17 @@ class CFL(Algorithm[CFLState]):
     largest_update: Annotated[float, AtLeast(0, besides=(math.inf,))] = 0.0
     """ε₂: it is split only if the longest update of a member is longer; 0 is the thesis's single threshold."""
     threshold_in: Literal["norm", "percent"] = "norm"
-    """Whether both are norms (the paper) or percentages of the norm of the cluster's mean model (as for FedPref)."""
+    """Unit of both thresholds: norms (the paper), or percentages of the norm of the cluster's mean model (as for
+    FedPref).
+    """
     patience: Count = 1
     """Rounds in a row in which both must hold before a cluster is split; the paper's is 1, the thesis tries 1 and 2."""
     linkage: Literal["single", "complete"] = "single"
-    """How a cluster is split: as in the paper's algorithm 1, which is optimal, or by the published code's
-    clustering.
+    """Clustering by which a cluster is split: as in the paper's algorithm 1, which is optimal, or by the published
+    code's clustering.
     """
     absent: Literal["keep", "follow"] = "keep"
-    """Whether a client without a reply keeps its model, or gets that of the others in its cluster."""
+    """Model of a client without a reply: it keeps its own, or gets that of the others in its cluster."""
 
     def begin(self, setting: Setting) -> CFLState:
         """One cluster, all clients at the same model."""
@@ -104,7 +106,7 @@ class CFL(Algorithm[CFLState]):
         )
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
-        """As it is, unless the model of its client has followed others meanwhile."""
+        """Left as it is, unless the model of its client has followed others meanwhile."""
         return super().refreshed(reply, begun, now, weights) if self.absent == "follow" else reply
 
     def solutions(self, state: CFLState) -> Parcels:
@@ -147,7 +149,8 @@ class CFL(Algorithm[CFLState]):
         return models
 
     def _tell_some(self, state: CFLState, heard: Heard, replied: np.ndarray) -> CFLState:
-        """The same where a round does not wait for all: of the others their last replies count, once they have replied.
+        """Take the round where it does not wait for all: of the others their last replies count, once they have
+        replied.
 
         A cluster is examined when each member has replied since the last time.
         """

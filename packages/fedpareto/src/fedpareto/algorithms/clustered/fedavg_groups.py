@@ -37,7 +37,7 @@ class FedAvgGroups(Algorithm[FewState]):
     each client.
     """
     weighting: Literal["size", "equal"] = "size"
-    """Whether the clients of a group are weighted by their number of training rows, or equally."""
+    """Weighting of the clients of a group: by their number of training rows (`size`), or equally."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,7 +75,6 @@ class FedAvgGroups(Algorithm[FewState]):
         return replace(state, models=models, round=state.round + 1)
 
     def solutions(self, state: FewState) -> Parcels:
-        """Its group's model for every client."""
         return Parcels(state.setting.clients, own={"model": state.models[self._of(state.setting)]})
 
     def describe(self, state: FewState) -> dict[str, Any]:

@@ -53,14 +53,14 @@ class FedFew(Algorithm[FedFewState]):
     mu: Positive = 0.01
     """μ: how smooth the maximum over clients and the minimum over models are; near 0 only the worst-served counts."""
     weighting: Literal["size", "equal"] = "size"
-    """Whether a loss is multiplied by the client's share of all rows (footnote 2) or taken as it is (eq. 9)."""
+    """Weighting of a loss: multiplied by the client's share of all rows (footnote 2), or taken as it is (eq. 9)."""
     server_lr: Positive = 1.0
     """The step size of the server, 1 in the published code; K would make up for the shared unit of step."""
     initial: Literal["distinct", "identical"] = "distinct"
-    """Whether the models start differently, or as copies that differ only by minibatches, as in the published code."""
+    """Start of the models: different ones, or copies that differ only by minibatches, as in the published code."""
     loss: Literal["before", "during", "after"] = "before"
-    """Whether L_ik is of the model that was sent, the mean over the last local epoch as the model changes (as in the
-    published code), or of the model after local training (line 8 of algorithm 1).
+    """Time at which L_ik is measured: on the model that was sent, as the mean over the last local epoch while the model
+    changes (as in the published code), or on the model after local training (line 8 of algorithm 1).
     """
 
     def begin(self, setting: Setting) -> FedFewState:

@@ -40,9 +40,9 @@ class FedPrefState(PersonalState):
     cluster mean.
     """
     compared: Tensor = torch.empty(0, dtype=torch.int64)
-    """Which they are, as rows of the state's tensors, ascending, `[k]`."""
+    """Rows of these clients in the state's tensors, ascending, `[k]`."""
     directions: Tensor = torch.empty(0)
-    """Where rounds do not wait: of each client's last Δθ, vectors whose products are sim, `[n, d]`; 0 before."""
+    """Vectors of each client's last Δθ whose products are sim, `[n, d]`, where rounds do not wait; 0 before."""
     examined: Tensor = torch.empty(0)
     """With a `split_level`: the same when its cluster was last examined, `[n, d]`."""
 
@@ -74,7 +74,7 @@ class FedPref(Algorithm[FedPrefState]):
     threshold: float = 0.05
     """ε: a cluster has converged when its mean moved by no more."""
     threshold_in: Literal["norm", "percent"] = "norm"
-    """Whether ε is the norm of the movement (section 4.2.5) or a percentage of the mean's own norm (table A.10)."""
+    """Unit of ε: the norm of the movement (section 4.2.5), or a percentage of the mean's own norm (table A.10)."""
     patience: Count = 1
     """Rounds in a row below the threshold before a cluster is split."""
     split_level: PositiveShare = 1.0
@@ -129,7 +129,7 @@ class FedPref(Algorithm[FedPrefState]):
         return after if state.heard is None else self._remembered(state, after, trained)
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
-        """As it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
+        """Left as it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
         return reply
 
     def solutions(self, state: FedPrefState) -> Parcels:
@@ -194,7 +194,7 @@ class FedPref(Algorithm[FedPrefState]):
         return split_calm(state.clusters, stands_still, replied, self.patience, halve)
 
     def _change(self, movement: Tensor, before: Tensor) -> Tensor:
-        """What is compared with ε, `[clusters]`."""
+        """The movement that is compared with ε, `[clusters]`."""
         change: Tensor = movement.norm(dim=1)
         return 100 * change / before.norm(dim=1).clamp_min(1e-12) if self.threshold_in == "percent" else change
 
@@ -343,7 +343,7 @@ class FedPrefWeighting(FedPref):
 
 
 def _places(cluster: Cluster, replied: np.ndarray) -> np.ndarray:
-    """Where a cluster's members are among the clients that replied."""
+    """Places of a cluster's members among the clients that replied."""
     return np.flatnonzero(np.isin(replied, cluster.members))
 
 

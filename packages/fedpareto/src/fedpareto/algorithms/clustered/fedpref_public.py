@@ -59,7 +59,7 @@ class FedPrefPublic(FedPref):
         return {**super().reply_limits, "preference": (0.0, 1.0)}
 
     def tell(self, state: FedPrefState, replies: Replies) -> FedPrefState:
-        """As in FedPref, once the preferences are noted."""
+        """Note the preferences, then go on as in FedPref."""
         assert isinstance(state, FedPrefPublicState), "made so by begin"
         known = personal_models.with_rows(state.preferences, state.setting.rows(replies.clients), replies["preference"])
         return super().tell(replace(state, preferences=known), replies)

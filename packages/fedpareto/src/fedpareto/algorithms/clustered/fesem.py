@@ -49,7 +49,7 @@ class FeSEM(Algorithm[FeSEMState]):
     models: Count = 3
     """K, the number of centres."""
     weighting: Literal["size", "equal"] = "equal"
-    """Whether clients of a centre are weighted by their number of training rows, or equally, as in the paper."""
+    """Weighting of the clients of a centre: by their number of training rows (`size`), or equally, as in the paper."""
 
     def begin(self, setting: Setting) -> FeSEMState:
         """All centres at the same model."""

@@ -47,7 +47,7 @@ class IFCA(Algorithm[IFCAState]):
     models: Count = 3
     """k, the number of clusters."""
     weighting: Literal["size", "equal"] = "equal"
-    """Whether clients in a cluster are weighted by their number of training rows, or equally, as in the paper."""
+    """Weighting of the clients in a cluster: by their number of training rows (`size`), or equally, as in the paper."""
 
     def begin(self, setting: Setting) -> IFCAState:
         """Different models: from equal ones every client would always choose the first."""

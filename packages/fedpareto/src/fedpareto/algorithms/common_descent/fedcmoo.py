@@ -36,7 +36,7 @@ class FedCMOOState(State):
     weights: tuple[float, ...] = ()
     """λ, one for each objective; the next round starts from it."""
     weighed: bool = False
-    """Whether this round's gradients have come in, so that training is next."""
+    """True once this round's gradients have come in, so that training is next."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class FedCMOO(Algorithm[FedCMOOState]):
     server_lr: Positive = 1.0
     """η_s, the step size of the server ("global learning rate" in the thesis)."""
     rank: Whole = 0
-    """Of the compressed gradients; 0: ⌊d / (2√(dM))⌋, with which they take as many bytes as the model."""
+    """Rank of the compressed gradients; 0: ⌊d / (2√(dM))⌋, with which they take as many bytes as the model."""
     weight_steps: Count = 1000
     """Projected gradient steps on the weights in each round."""
     weight_lr: Positive = 0.001
-    """Their step size, on the normalised Gram matrix."""
+    """Step size of the weights, on the normalised Gram matrix."""
 
     def begin(self, setting: Setting) -> FedCMOOState:
         """w⁰, equal weights."""
@@ -98,7 +98,7 @@ class FedCMOO(Algorithm[FedCMOOState]):
         return min(self.rank, *near_square(d, m)) if self.rank else default_rank(d, m)
 
     def _report(self, losses: Tensor) -> Message:
-        """What else the weights depend on."""
+        """Numbers beside the gradients on which the weights depend."""
         return {}
 
     def _report_shapes(self, m: int) -> dict[str, tuple[int, ...]]:
@@ -151,7 +151,7 @@ class FedCMOOPref(FedCMOO):
     or equal weights if each has its own.
     """
     tolerance: float = 0.01
-    """How far from uniform the weighted losses may be before they are balanced rather than descended."""
+    """Distance of the weighted losses from uniform above which they are balanced rather than descended."""
     floor: Share = 0.2
     """Share of the weight that is spread evenly, so that no objective is ignored: (1 − floor) α + floor / M."""
 

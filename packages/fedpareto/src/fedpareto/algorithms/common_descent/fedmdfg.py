@@ -44,15 +44,15 @@ class FedMDFGState(State):
     model: Tensor = torch.empty(0)
     """`[d]`."""
     direction: Tensor = torch.empty(0)
-    """What a step of length 1 adds to ω, `[d]`."""
+    """The direction: what a step of length 1 adds to ω, `[d]`."""
     losses: Tensor = torch.empty(0)
-    """Of ω, by client, `[n]` in double precision."""
+    """Losses of ω, by client, `[n]` in double precision."""
     slopes: Tensor = torch.empty(0)
-    """How fast each client's loss falls along the direction, `[n]` in double precision."""
+    """Rate at which each client's loss falls along the direction, `[n]` in double precision."""
     fair: bool = False
-    """Whether losses are to become more alike in this round."""
+    """True if losses are to become more alike in this round."""
     searching: bool = False
-    """Whether the direction is known, so that its length is next."""
+    """True once the direction is known, so that its length is next."""
     step: float = 0.0
     """η of the last round."""
 
@@ -180,7 +180,7 @@ def inequality(losses: Array) -> float:
 
 
 def fair_weights(gram: Array, losses: Array, fair: bool) -> Array:
-    """Of the updates `[n]`, in a mixture as long as their mean; below 0 where a loss may fall more slowly."""
+    """Weights of the updates `[n]`, in a mixture as long as their mean; below 0 where a loss may fall more slowly."""
     n = len(gram)
     if not n:
         return np.zeros(0)

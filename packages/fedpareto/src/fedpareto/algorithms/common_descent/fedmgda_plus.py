@@ -40,7 +40,7 @@ class CommonDescent(FedAvg):
     needs: ClassVar[Needs] = "Gram matrix"
     of_server: ClassVar[tuple[str, ...]] = ("server_lr", "decay", "decay_every", "epsilon")
     normalises: ClassVar[bool] = True
-    """Whether ḡ_i = g_i / ‖g_i‖ (line 5 of algorithm 1) or g_i itself."""
+    """True for ḡ_i = g_i / ‖g_i‖ (line 5 of algorithm 1), false for g_i itself."""
 
     weighting: Literal["size", "equal"] = "equal"
     """λ0: whether clients are weighted by their number of training rows, or equally, as in the published code."""

@@ -24,7 +24,7 @@ from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Replies, Shapes
 
 LEAST_CERTAIN = 0.1
-"""Of a round: below it Adam would forget nothing and go nowhere; our own bound."""
+"""The least certainty of a round: below it Adam would forget nothing and go nowhere; our own bound."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,6 @@ class AdaFedAdam(FedAvg):
         return begun, weights / weights.sum()
 
     def describe(self, state: FedAvgState) -> dict[str, Any]:
-        """How certain the last round's direction was."""
+        """Certainty of the last round's direction."""
         assert isinstance(state, AdaFedAdamState), "a state made by begin"
         return {"certainty": state.certainty}

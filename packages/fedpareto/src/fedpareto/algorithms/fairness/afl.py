@@ -52,7 +52,7 @@ class AFL(Algorithm[AFLState]):
     weight_lr: NotNegative = 0.1
     """γ_λ, the step size of λ's ascent (the FedMGDA+ paper tries 0.01 to 0.5); 0 weights all clients equally."""
     result: Literal["mean", "last"] = "mean"
-    """Whether the solution is the mean of the models of all rounds, as in the paper, or the last one."""
+    """The solution: the mean of the models of all rounds, as in the paper, or the last one."""
 
     def begin(self, setting: Setting) -> AFLState:
         """w⁰, equal weights."""

@@ -105,6 +105,6 @@ class FairFate(Judged):
         return ((merits - lowest) / (merits.amax(0) - lowest)).clamp_min(0).nan_to_num(0.0, 0.0, 0.0).sum(1)
 
     def describe(self, state: FedAvgState) -> dict[str, Any]:
-        """How much fairer clients' models were than the one that they were sent."""
+        """The gain in fairness of clients' models over the one that they were sent."""
         assert isinstance(state, FairFateState), "a state made by begin"
         return {"fairness": state.fairness.tolist()}

@@ -20,7 +20,7 @@ from fedpareto.contract.messages import Message
 from fedpareto.tensors.rows import Batch
 
 KEPT = ("shift", "losses", "seen")
-"""What a client keeps between rounds."""
+"""Names of what a client keeps between rounds."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Shares:
     rows: Tensor
     """m_{y,z}, how many training rows a client has of each label and group, `[n, 2, groups]`."""
     shift: Tensor
-    """How far λ_{y,z} is from the natural share m_{y,z} / m_y, `[n, 2, groups]`."""
+    """Difference of λ_{y,z} from the natural share m_{y,z} / m_y, `[n, 2, groups]`."""
     losses: Tensor
     """Sum of the losses so far in the current epoch, `[n, 2, groups]`."""
     seen: Tensor
@@ -72,7 +72,7 @@ class Shares:
         return here * direction * share.clamp(0, alpha)
 
     def needs(self) -> Tensor:
-        """How badly off the rows of a cell are, `[n, 2, groups]`: what is to be equal over the groups.
+        """Need of the rows of a cell, `[n, 2, groups]`: what is to be equal over the groups.
 
         Their mean loss. For demographic parity, whose losses are those against a positive decision, over the rows of
         the whole group; and the more positive decisions the negative rows of a group lack, the less they should count.
@@ -84,7 +84,7 @@ class Shares:
 
 
 def private_state(comparison: Comparison, like: Tensor) -> Message:
-    """What a new client keeps between rounds: an epoch may be longer than a round."""
+    """Tensors that a new client keeps between rounds: an epoch may be longer than a round."""
     return {name: like.new_zeros(2, comparison.groups) for name in KEPT}
 
 
@@ -106,7 +106,7 @@ class Adapting:
     alpha: float
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss; it is given `Shares`, and changes what clients keep of them."""
+        """Losses `[n]`; `given` holds `Shares`, and what clients keep of them is changed in place."""
         problem = self.problem
         shares = Shares(problem.comparison, **{name: given[name] for name in ("rows", *KEPT)})
         here, labels = cells(problem, batch), problem.labels(batch)

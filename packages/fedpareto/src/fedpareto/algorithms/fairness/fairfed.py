@@ -59,7 +59,7 @@ class FairFed(Algorithm[FairFedState]):
     FedAvg.
     """
     debias: Literal["fairbatch", "none"] = "fairbatch"
-    """How clients train: with FairBatch, or on plain cross entropy."""
+    """Training of clients: with FairBatch, or on plain cross entropy."""
     weight_lr: Share = 0.005
     """α of FairBatch: how much of a label's loss moves between groups after an epoch."""
 

@@ -25,7 +25,7 @@ from fedpareto.moo import bayesian
 from fedpareto.tensors.rows import Batch
 
 STEPS = 21
-"""Of the lattice of proposals, in each direction."""
+"""Points of the lattice of proposals, in each direction."""
 WORST = np.ones(2)
 """The reference point: neither balanced error nor gap is above 1."""
 
@@ -74,8 +74,8 @@ class FairTrade(FedAvg):
     step_range: tuple[float, float] = (0.25, 2.0)
     """Smallest and largest σ, on a logarithmic scale."""
     proposals: Whole = 10
-    """How many proposals follow the first before the search begins anew, as the model has changed since; 0: none, which
-    is FedAvg with a fixed penalty.
+    """Number of proposals that follow the first before the search begins anew, as the model has changed since; 0: none,
+    which is FedAvg with a fixed penalty.
     """
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class FairTrade(FedAvg):
         return alpha, sigma
 
     def _first(self) -> Tensor:
-        """Where the first proposal is in the unit square, `[1, 2]`; outside of the ranges it is at the border."""
+        """Place of the first proposal in the unit square, `[1, 2]`; outside of the ranges it is at the border."""
         pairs = ((self.fairness, self.fairness_range), (self.step, self.step_range))
         places = [math.log(min(max(x, low), high) / low) / math.log(high / low) for x, (low, high) in pairs]
         return torch.tensor([places], dtype=torch.float64)

@@ -146,6 +146,6 @@ class Weighted:
     problem: GroupedProblem
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss; it is given the weights `[n, 2, groups]`, and a scale `[n]`."""
+        """Losses `[n]`; `given` holds the weights `[n, 2, groups]`, and a scale `[n]`."""
         weights = row_weights(given["weights"], cells(self.problem, batch))
         return given["scale"] * batch.mean(weights * self.problem.entropies(parameters, batch))

@@ -45,7 +45,7 @@ class FedVal(Judged):
     )
 
     weighting: Literal["size", "equal"] = "equal"
-    """Whether ranks are all that counts, or are multiplied by the number of training rows."""
+    """Weighting of clients: by their ranks times their number of training rows (`size`), or by their ranks alone."""
     importance: tuple[float, ...] = ()
     """λ, how much each criterion counts, in their order; empty: all alike."""
     sharpness: NotNegative = 1.0

@@ -72,7 +72,7 @@ class LFTEnsemble(Algorithm[LFTEnsembleState]):
         return {"model": clients.state["model"]}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """Nothing before the last round, then the model."""
+        """Replies hold nothing before the last round, then the model."""
         return {"train": {}, "hand_in": {"model": (setting.layout.size,)}}
 
     def tell(self, state: LFTEnsembleState, replies: Replies) -> LFTEnsembleState:

@@ -97,7 +97,7 @@ class QFedAvg(Algorithm[FedAvgState]):
 
 
 def step_size(learner: Learner, wanted: str) -> float:
-    """Of local training; an error ends with what it is `wanted` for."""
+    """The step size of local training; an error ends with what it is `wanted` for."""
     step = getattr(learner, "lr", None)
     if not step:
         raise UserError(f"{type(learner).__name__} has no step size lr {wanted}")

@@ -40,7 +40,7 @@ class ClientMOFLDState(State):
     models: Tensor = torch.empty(0)
     """θ of each lane, `[n, s, d]`."""
     trained: Tensor = torch.empty(0)
-    """Which clients have trained in this iteration, `[n]`."""
+    """True for each client that has trained in this iteration, `[n]`."""
     posted: Tensor = torch.empty(0)
     """The values that each client has posted of its t earlier lanes, on the three parts of its rows, `[n, t, 3, m]` in
     double precision; NaN where it has not trained.
@@ -48,11 +48,11 @@ class ClientMOFLDState(State):
     posted_weights: Tensor = torch.empty(0)
     """`[n, t, m]`."""
     posted_models: Tensor = torch.empty(0)
-    """Those on the joint front, `[k, d]` …"""
+    """The posted models on the joint front, `[k, d]` …"""
     front: Tensor = torch.empty(0, dtype=torch.int64)
     """… and which they are, as places in the n·t that are posted, `[k]`."""
     due: str = "search"
-    """What is next: a search before the first training, `solve`, or `measure`, a search with results."""
+    """The next step: a search before the first training, `solve`, or `measure`, a search with results."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,15 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
     ends_as_planned: ClassVar[bool] = True
 
     generator: Literal["random", "lattice", "annealing", "gaussian-annealing"] = "random"
-    """How a client finds weights: at random, on an even lattice, the same for all clients, or by Pareto simulated
-    annealing of importances or by Gaussian steps.
+    """Search by which a client finds weights: at random, on an even lattice, the same for all clients, or by Pareto
+    simulated annealing of importances or by Gaussian steps.
     """
     samples: Count = 5
     """n_s, lanes of a client in an iteration."""
     training_rounds: Whole = 0
     """Rounds of one training; a run has rounds / training_rounds iterations. 0: up to 5, as that allows."""
     radius: Share = 0.1
-    """How far apart the weights of lanes may be that are averaged: half the sum of their differences. 0: only equal
+    """Distance that the weights of lanes may have that are averaged: half the sum of their differences. 0: only equal
     ones; 1: any.
     """
     noise: NotNegative = 0.0
@@ -96,7 +96,7 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
     # -- the server: a notice board, and means of what is near -------------------------------------------------------
 
     def begin(self, setting: Setting) -> ClientMOFLDState:
-        """Nothing is posted; until a client has said for what it trains, that is a lattice."""
+        """Begin with nothing posted; until a client has said for what it trains, that is a lattice."""
         n, m, like = len(setting.clients), len(setting.objectives), setting.initial
         front_search.must_be_a_multiple(self, setting)
         lattice = torch.as_tensor(equidistant(self.samples, m)).to(like)
@@ -213,7 +213,7 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
     # -- the client half ---------------------------------------------------------------------------------------------
 
     def search(self, clients: Clients, message: Message) -> Message:
-        """What the client's lanes are worth on its own rows, and the weights for which it trains next."""
+        """Value of the client's lanes on its own rows, and the weights for which it trains next."""
         n, m, iterations = len(clients), clients.preferences.shape[1], int(message["iterations"][0])
         worth = clients.preferences.new_zeros(n, self.samples, 3, m)
         history, past = clients.preferences.new_empty(n, 0, m), clients.preferences.new_empty(n, 0, m)
@@ -231,7 +231,7 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
         return clients.addresses.normal("posted", like[0].numel()).view_as(like).to(like)
 
     def _proposed(self, clients: Clients, weights: Tensor, values: Tensor, iterations: int) -> Tensor:
-        """Of each client the next weights, by its own history and with its own random numbers, `[n, s, m]`."""
+        """The next weights of each client, by its own history and with its own random numbers, `[n, s, m]`."""
         search, seeds = self._search(iterations), clients.addresses.seed.tolist()
         iteration = min(weights.shape[1] // self.samples, iterations - 1)  # After the last one nobody trains.
         found = []
@@ -301,7 +301,7 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
 
 
 EQUAL = 1e-6
-"""By so much weights may differ in single precision."""
+"""Difference of weights in single precision that still counts as none."""
 
 
 def _lanes_of(clients: np.ndarray) -> np.ndarray:

@@ -40,13 +40,13 @@ class DMOEADState(PersonalState):
     none did.
     """
     choices: Tensor = torch.empty(0)
-    """What each made of the last round: 0, it kept its own; 1, 2, … its first, second, … neighbour's; or, the last, the
-    mixture. `[n]`.
+    """The model that each took in the last round: 0, its own; 1, 2, … its first, second, … neighbour's; or, the last,
+    the mixture. `[n]`.
     """
     trained: Tensor = torch.empty(0)
     """θ'_i of those who replied, `[k, d]`; empty once they have chosen."""
     present: Tensor = torch.empty(0, dtype=torch.int64)
-    """Which rows they are, `[k]`."""
+    """Rows of those who replied, `[k]`."""
     mixed: Tensor = torch.empty(0)
     """The mixtures of what each of them heard, `[k, d]`."""
 
@@ -98,8 +98,8 @@ class DMOEAD(OnGraph[DMOEADState]):
         return [Tasks(state.setting.clients[rows], own=own, round=state.round + 1, step="choose")]
 
     def _candidates(self, state: DMOEADState) -> Tensor:
-        """Of each of those who trained its own model, its neighbours' and their mixture, `[k, c, d]`. Who has fewer
-        neighbours than others has its own model instead of theirs.
+        """Each of those who trained has as candidates its own model, its neighbours' and their mixture, `[k, c, d]`.
+        Who has fewer neighbours than others has its own model instead of theirs.
         """
         graph = self.neighbours(len(state.setting.clients))
         near = graph.among(state.present.cpu().numpy())

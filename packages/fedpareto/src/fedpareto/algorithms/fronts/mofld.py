@@ -51,9 +51,9 @@ class MOFLDState(State):
     models: Tensor = torch.empty(0)
     """ℳ, `[t, d]`."""
     inner: tuple[State, ...] = ()
-    """Of the federations that train."""
+    """States of the federations that train."""
     trained: bool = False
-    """Whether their last round is over, so that clients evaluate next."""
+    """True once their last round is over, so that clients evaluate next."""
 
     @property
     def done(self) -> int:
@@ -76,7 +76,7 @@ class _Training:
     algorithm: Algorithm[Any]
     state: Any
     lanes: Sequence[int]
-    """Its candidates."""
+    """Lanes of its candidates."""
 
     def ask(self, rows: np.ndarray) -> Iterator[tuple[int, Tasks]]:
         """For each candidate its tasks, of the clients in these rows."""
@@ -86,7 +86,7 @@ class _Training:
             yield lane, tasks.only(number * clients + rows)
 
     def tell(self, replies: Replies, rows: np.ndarray) -> Any:
-        """Its state after the replies of its own members; unchanged if there are none. `rows` are the clients' rows."""
+        """The state after the replies of its own members; unchanged if there are none. `rows` are the clients' rows."""
         clients = len(self.state.setting.clients) // len(self.lanes)
         here = np.flatnonzero(np.isin(replies.lanes, self.lanes))
         number = np.searchsorted(self.lanes, replies.lanes[here])
@@ -112,23 +112,23 @@ class MOFLD(Algorithm[MOFLDState]):
     ends_as_planned: ClassVar[bool] = True
 
     generator: Literal["annealing", "gaussian-annealing", "lattice", "random", "nsga2", "ols"] = "annealing"
-    """How weights are generated: Pareto simulated annealing of importances or by Gaussian steps, an even lattice, at
-    random, NSGA-II (needs pymoo), or optimistic linear support, which ends the run once no better solution is possible.
+    """Generator of weights: Pareto simulated annealing of importances or by Gaussian steps, an even lattice, at random,
+    NSGA-II (needs pymoo), or optimistic linear support, which ends the run once no better solution is possible.
     """
     samples: Count = 5
     """n_s, candidates in an iteration."""
     training_rounds: Whole = 0
     """Rounds of one federated training; a run has rounds / training_rounds iterations. 0: up to 5, as that allows."""
     warm_start: bool = False
-    """Whether training starts from the earlier candidate with the nearest weights instead of the initial model."""
+    """Start each training from the earlier candidate with the nearest weights instead of the initial model."""
     evaluation: Literal["client", "server"] = "client"
-    """Who evaluates a candidate: the clients, weighted by size, or the server, on problems that allow it."""
+    """Evaluator of a candidate: the clients, weighted by size, or the server, on problems that allow it."""
     inner: str = "fedavg"
     """The algorithm that trains candidates: each separately, or by fedpref those of an iteration together. Any whose
     clients and server exchange one model in a round.
     """
     inner_set: tuple[str, ...] = ()
-    """Its hyper-parameters, such as mu=0.1 of fedprox."""
+    """Hyper-parameters of the inner algorithm, such as mu=0.1 of fedprox."""
     threshold: float = 0.05
     """ε of FedPref, where that is the inner algorithm."""
     temperature: Positive = 1.0
@@ -138,11 +138,11 @@ class MOFLD(Algorithm[MOFLDState]):
     alpha: Annotated[float, AtLeast(1)] = 1.05
     """α of annealing: how fast importances move away from those of the closest neighbour."""
     step: Positive = 0.2
-    """Of gaussian-annealing: standard deviation of a step on the weights."""
+    """Standard deviation of a step on the weights in gaussian-annealing."""
     tolerance: NotNegative = 0.001
-    """Of linear support: a possible improvement too small to train for, in units of the objectives' ranges."""
+    """Improvement that linear support considers too small to train for, in units of the objectives' ranges."""
     confirmations: Count = 1
-    """Of linear support: trainings after which no better solution is expected at a corner."""
+    """Trainings after which linear support expects no better solution at a corner."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -291,7 +291,9 @@ class MOFLD(Algorithm[MOFLDState]):
         return Annealing(self.samples, self.temperature, self.cooling, self.alpha, step)
 
     def _history(self, state: MOFLDState) -> History:
-        """What the search knows. Linear support draws conclusions from optima, so it sees what training optimises."""
+        """The trials that the search knows. Linear support draws conclusions from optima, so it sees what training
+        optimises.
+        """
         part = TRAINED_FOR if self.generator == "ols" else CHOSEN_ON
         values = state.values[:, part].cpu().numpy()
         signs = np.where([objective.maximise for objective in state.setting.objectives], 1.0, -1.0)
@@ -300,8 +302,8 @@ class MOFLD(Algorithm[MOFLDState]):
     # -- the federations that train --------------------------------------------------------------------------------
 
     def _federations(self, state: MOFLDState) -> Iterator[tuple[Setting, Sequence[int]]]:
-        """Of each training under way the setting and the candidates. All its members take part: a participant of a
-        round trains every candidate.
+        """Yield the setting and the candidates of each training under way. All its members take part: a participant of
+        a round trains every candidate.
         """
         lanes = state.in_training
         together = self.inner == "fedpref" and len(lanes) > 0
@@ -392,7 +394,7 @@ class MOFLD(Algorithm[MOFLDState]):
         return self.trainer.reply_limits
 
     def private_state(self, setting: Setting) -> Message:
-        """What the algorithm that trains candidates keeps, of each candidate."""
+        """Tensors that the algorithm which trains candidates keeps, of each candidate."""
         return self.trainer.private_state(setting)
 
 

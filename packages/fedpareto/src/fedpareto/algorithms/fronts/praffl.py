@@ -72,19 +72,22 @@ class PraFFL(Algorithm[PraFFLState]):
     sampled: Count = 16
     """n_λ, preferences drawn for each minibatch."""
     scalarisation: Literal["tchebycheff", "smooth-tchebycheff", "linear"] = "tchebycheff"
-    """How a preference turns several losses into one: eq. 6, its smooth form (as in the published code), or eq. 5."""
+    """Scalarisation of several losses under a preference: eq. 6, its smooth form (as in the published code), or eq. 5.
+    """
     smoothing: Positive = 1.0
     """μ of the smooth form; the published code has 1."""
     balanced: bool = True
-    """Whether g is divided by Σ 1/λ_j. That moves no optimum, but preferences near the edges then weigh no more than
-    others in eq. 13, and plain SGD stays stable despite 1/λ. False: eq. 13 to the letter, for Adam."""
+    """Division of g by Σ 1/λ_j. That moves no optimum, but preferences near the edges then weigh no more than others in
+    eq. 13, and plain SGD stays stable despite 1/λ. False: eq. 13 to the letter, for Adam.
+    """
     hypernetwork: tuple[Count, ...] = (4, 4)
     """Widths of the hypernetwork's hidden layers; the last of them has no ReLU."""
     margin: Annotated[float, Above(0, LARGEST_MARGIN)] = 0.01
-    """How far λ is kept from 0, where eq. 6 has no meaning."""
+    """Distance that λ keeps from 0, where eq. 6 has no meaning."""
     used_body: Literal["best", "shared", "own"] = "best"
-    """Which body a client's heads are used with: the shared one, as in the paper; the one that the client trained last,
-    for which its heads were made; or, with "best", which of the two has the smaller g on its validation rows."""
+    """Body with which a client's heads are used: the shared one, as in the paper; the one that the client trained last,
+    for which its heads were made; or, with "best", which of the two has the smaller g on its validation rows.
+    """
 
     @property
     def cost(self) -> str:
@@ -245,7 +248,7 @@ class Performance:
     problem: SupervisedProblem
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss; it is given the head."""
+        """Losses `[n]`; `given` holds the head."""
         return self.problem.losses({**parameters, **found_under(FROZEN, given)}, batch)[:, 0]
 
 
@@ -257,7 +260,7 @@ class ExpectedG:
     problem: SupervisedProblem
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss; it is given the body."""
+        """Losses `[n]`; `given` holds the body."""
         m = len(self.problem.objectives)
         tolerances = self.algorithm.tolerances(batch, m)
         heads = self.algorithm.anatomy(self.problem.layout, m).heads(parameters, tolerances)

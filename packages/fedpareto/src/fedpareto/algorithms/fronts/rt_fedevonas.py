@@ -31,9 +31,9 @@ class NASState(FedAvgState):
     codes: Tensor = torch.empty(0, 0, dtype=torch.int64)
     """2N architectures, `[2N, b]`: those that survived, then their children, which clients train next."""
     front: Tensor = torch.empty(0, 0, dtype=torch.int64)
-    """Of those measured last, which no other was better than in both objectives, `[f, b]`."""
+    """Architectures among those measured last than which no other was better in both objectives, `[f, b]`."""
     values: Tensor = torch.empty(0, 2, dtype=torch.float64)
-    """Their mean losses and shares of the super-network's multiplications, `[f, 2]`."""
+    """Mean losses of the front and its shares of the super-network's multiplications, `[f, 2]`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,9 @@ class RTFedEvoNAS(FedAvg):
     population: Count = 4
     """N. Clients measure 2N architectures in every round."""
     pick: Literal["loss", "knee"] = "loss"
-    """Which of the front everybody uses: that with the smallest loss, or the one nearest to the best of both."""
+    """Architecture of the front that everybody uses: that with the smallest loss, or the one nearest to the best of
+    both.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,7 +127,7 @@ class RTFedEvoNAS(FedAvg):
         )
 
     def _children(self, state: NASState) -> np.ndarray:
-        """Which architecture each client trains in the next round, `[n]`: the children are dealt out at random."""
+        """The architecture that each client trains in the next round, `[n]`: the children are dealt out at random."""
         n = len(state.setting.clients)
         stream = rng.generator(rng.Address(state.setting.seed, round=state.round + 1), "who trains which architecture")
         return np.asarray(self.population + stream.permutation(n) % self.population)

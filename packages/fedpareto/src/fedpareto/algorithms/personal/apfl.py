@@ -98,7 +98,7 @@ class Both:
     objective: OwnLoss
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss; it is given α_i too."""
+        """Losses `[n]`; `given` holds α_i too."""
         names = self.objective.problem.layout.names
         shared = {name: parameters[SHARED + name] for name in names}
         mixed = {name: mixture(given["mixing"], parameters[OWN + name], shared[name].detach()) for name in names}

@@ -37,7 +37,7 @@ class FedAMP(Pulled):
     cloud_step: Positive = 1.0
     """α, the step of the server: how much weight the others have in u_i. A client's own share never falls below 1/n."""
     distances: Literal["absolute", "relative"] = "absolute"
-    """Whether squared distances are taken as they are, as in the paper, or divided by their mean over all pairs."""
+    """Scale of squared distances: as they are, as in the paper, or divided by their mean over all pairs."""
 
     def pulls(self, models: Tensor) -> tuple[Tensor, Tensor]:
         """λ/α for every client, and u_1 … u_n."""

@@ -65,7 +65,7 @@ class FedMTL(Algorithm[FedMTLState]):
         return {"model": reordered(layout, trained, secret_order(clients, layout))}
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
-        """What was sent, with the task layers back in the order of the tasks."""
+        """The model that was sent, with the task layers back in the order of the tasks."""
         layout = clients.problem.layout
         return reordered(layout, message["model"], secret_order(clients, layout).argsort(dim=1))
 
@@ -122,7 +122,7 @@ class FedMTL(Algorithm[FedMTLState]):
         return mixed
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
-        """As it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
+        """Left as it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
         return reply
 
     def solutions(self, state: FedMTLState) -> Parcels:
@@ -131,7 +131,7 @@ class FedMTL(Algorithm[FedMTLState]):
 
 
 def task_layers(layout: Layout) -> Tensor:
-    """Where the layers of each task lie in the flat vector, `[tasks, k]`; no tasks where the network has no such."""
+    """Places of the layers of each task in the flat vector, `[tasks, k]`; no tasks where the network has no such."""
     places = [torch.cat([torch.arange(layout.size)[layout.slices[name]] for name in head]) for head in layout.heads]
     sparse = {one.name for one in layout.connections}
     if len({len(place) for place in places}) > 1 or any(sparse & set(head) for head in layout.heads):
@@ -147,7 +147,7 @@ def beginning(setting: Setting) -> Tensor:
 
 
 def secret_order(clients: Clients, layout: Layout) -> Tensor:
-    """Which task's layers are in each place of what a client sends, `[n, tasks]`; the same in all rounds."""
+    """Task whose layers are in each place of what a client sends, `[n, tasks]`; the same in all rounds."""
     always = torch.zeros_like(clients.addresses.round)
     streams, tasks = replace(clients.addresses, round=always, lane=always), len(layout.heads)
     return streams.orders("task layers", torch.full_like(always, tasks), 1, tasks)[:, 0]
@@ -176,7 +176,7 @@ def matches(learnt: Tensor, threshold: float) -> Tensor:
 
 
 def common_tasks(matched: Tensor, learnt: Tensor) -> Tensor:
-    """How far the tasks of two clients match, `[n, n]`: the cosines of those that do, over their mean number."""
+    """Match of the tasks of two clients, `[n, n]`: the cosines of those that do, over their mean number."""
     tasks = learnt.abs().amax(2).gt(0).sum(1).clamp_min(1).to(matched)
     shared: Tensor = 2 * matched.sum((1, 3)) / (tasks[:, None] + tasks)
     return shared.fill_diagonal_(1)

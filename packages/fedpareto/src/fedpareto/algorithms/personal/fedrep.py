@@ -68,5 +68,5 @@ class PartLoss:
     objective: OwnLoss
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss; it is given the rest of the model too."""
+        """Losses `[n]`; `given` holds the rest of the model too."""
         return self.objective({**found_under(REST, given), **parameters}, batch, given)

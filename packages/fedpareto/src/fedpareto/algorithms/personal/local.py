@@ -54,5 +54,4 @@ class Local(Algorithm[State]):
         return replace(state, round=state.round + 1)
 
     def solutions(self, state: State) -> Parcels:
-        """Nothing is sent: every client has its own model."""
         return to_everyone(state)

@@ -37,7 +37,7 @@ class MaTFL(Algorithm[PersonalState]):
     grouping: Literal["voting", "soft"] = "voting"
     """The k most similar layers, as in paper and thesis, or the published code's soft weights over whole models."""
     soft_threshold: Annotated[float, Above(-1)] = 0.0
-    """Of the soft grouping: added to a similarity before negative ones are cut off; 1 keeps all."""
+    """Number added to a similarity before negative ones are cut off, in the soft grouping; 1 keeps all."""
 
     def begin(self, setting: Setting) -> PersonalState:
         """All clients at the same model."""
@@ -73,7 +73,7 @@ class MaTFL(Algorithm[PersonalState]):
         return replace(state, models=models, heard=heard, round=state.round + 1)
 
     def _mixed(self, state: PersonalState, trained: Tensor, moves: Tensor, rows: Tensor | None) -> Tensor:
-        """What each client, or some `rows` of them `[k]`, makes of the models `[n, d]` and their updates."""
+        """Mix for each client, or some `rows` of them `[k]`, the models `[n, d]` by their updates."""
         if self.grouping == "soft":
             return soft_weights(trained, self.soft_threshold, rows) @ trained
         mixed = torch.empty_like(trained if rows is None else trained[rows])
@@ -82,7 +82,7 @@ class MaTFL(Algorithm[PersonalState]):
         return mixed
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
-        """As it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
+        """Left as it is: nobody else changes a client's θ_i, so a late reply meets the model from which it began."""
         return reply
 
     def solutions(self, state: PersonalState) -> Parcels:

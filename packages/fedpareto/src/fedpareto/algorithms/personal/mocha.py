@@ -34,7 +34,8 @@ class MOCHA(Pulled):
     round.
     """
     ridge: Positive = 0.01
-    """Of the learned Ω: added to the covariance of the models, so that equal clients do not stay tied together."""
+    """Ridge of the learned Ω, added to the covariance of the models, so that equal clients do not stay tied together.
+    """
 
     def pulls(self, models: Tensor) -> tuple[Tensor, Tensor]:
         """2λ Ω_ii, and −Σ_{j≠i} Ω_ij θ_j / Ω_ii."""

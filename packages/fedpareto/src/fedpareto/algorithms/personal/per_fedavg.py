@@ -41,7 +41,7 @@ class PerFedAvg(FedAvg):
     alpha: NotNegative = 0.05
     """α, the step that makes a personal model; 0 is FedAvg on the second halves of minibatches."""
     first_order: bool = False
-    """Whether the second derivative is left out (the first-order variant): half the work, and a bias of α ∇²f."""
+    """First-order variant, which leaves the second derivative out: half the work, and a bias of α ∇²f."""
 
     def train(self, clients: Clients, message: Message) -> Message:
         """w_i ← w_i − β (I − α ∇²f^i(w_i)) ∇f^i(w_i − α ∇f^i(w_i)), with the learner's steps."""
@@ -70,7 +70,7 @@ class AdaptedLoss:
     first_order: bool
 
     def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, given: Message) -> Tensor:
-        """See Loss; it is given the clients' preferences."""
+        """Losses `[n]`; `given` holds the clients' preferences."""
         first, second = halves(batch)
         names = [name for name, tensor in parameters.items() if tensor.requires_grad]
         inner = self.objective(parameters, first, given)

@@ -31,7 +31,7 @@ class DSFL(Gossip):
     )
 
     graph: Literal["ring", "grid", "torus", "random-regular", "small-world", "complete", "edges"] = "torus"
-    """Who are neighbours; see gossip-fedavg."""
+    """Kind of graph, as of gossip-fedavg."""
 
     def mixtures(self, state: PersonalState, rows: np.ndarray, replies: Replies) -> Tensor:
         """Σ_j W_ij θ'_j. The weights of those who did not train stay with their neighbours' own models."""

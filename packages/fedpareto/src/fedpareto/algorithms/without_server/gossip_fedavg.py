@@ -27,7 +27,7 @@ class GossipFedAvg(Gossip):
     )
 
     weighting: Literal["size", "equal"] = "size"
-    """Whether clients are weighted by their number of training rows, as in FedAvg, or equally."""
+    """Weighting of clients: by their number of training rows (`size`), as in FedAvg, or equally."""
 
     def train(self, clients: Clients, message: Message) -> Message:
         """θ'_i, and its number of rows where weights need it."""

@@ -47,7 +47,7 @@ class GossipFedPref(Gossip):
 def mixtures(
     state: PersonalState, rows: np.ndarray, trained: Tensor, heard: Neighbourhoods, bound: float, ratio: float
 ) -> Tensor:
-    """Of clients in these rows, who trained `[k, d]`, the mixtures `[k, d]` of those whom each of them heard."""
+    """Mix for each of the clients in these rows, who trained `[k, d]`, the models of those whom it heard, `[k, d]`."""
     before = take_rows(state.models, rows)
     return heard.mean(scaled(_alike(before, trained, heard, state.setting.layout, ratio), bound), trained)
 

@@ -71,7 +71,7 @@ class FineTuned(Stateful[FineTunedState[S]], Generic[S]):
         return [Tasks(sent.clients, shared, own, round=state.round + 1, step=step, groups=alone)]
 
     def _usual_tasks(self, begun: S, step: str) -> list[Tasks]:
-        """What the step would be sent in a usual round, for every client: it may read more than a solution."""
+        """Tasks of the step in a usual round, for every client: it may read more than a solution."""
         everyone = replace(begun, setting=replace(begun.setting, participation=1.0))
         return [tasks for tasks in self.algorithm.ask(everyone) if tasks.step == step]
 
@@ -109,7 +109,7 @@ class FineTuned(Stateful[FineTunedState[S]], Generic[S]):
 
 
 def _kept(solutions: Parcels) -> str:
-    """What clients are sent and reply with: the whole model, or the part of it that they share."""
+    """The name of what clients are sent and reply with: the whole model, or the part of it that they share."""
     return next(iter((*solutions.shared, *solutions.own)), "model")
 
 

@@ -25,7 +25,9 @@ CLIMB = "step.climb"
 """The name of what tells clients to train on all rungs and to keep what is best for each."""
 WHAT = "a ladder of step sizes"
 MODELS, BEST, LOSS, FACTOR = "models", "best", "loss", "factor"
-"""What a client keeps that trains alone: a model for each rung, the best of all so far, its loss, and its rung."""
+"""Names of what a client keeps that trains alone: a model for each rung, the best of all so far, its loss, and its
+rung.
+"""
 
 Step = Callable[[Clients, Message], Message]
 
@@ -107,7 +109,6 @@ def pilot(clients: Clients, rows: np.ndarray) -> Tensor:
 
 
 def at_round(addresses: rng.Addresses, round_: int) -> rng.Addresses:
-    """The same addresses in another round."""
     return replace(addresses, round=torch.full_like(addresses.round, round_))
 
 
@@ -151,7 +152,7 @@ def _picked(tries: list[Message], which: Tensor) -> Message:
 
 
 def alone(setting: Setting, prefix: str) -> Message:
-    """What a client keeps that trains a model alone on all rungs, its names beginning with `prefix`."""
+    """State of a client that trains a model alone on all rungs, its names beginning with `prefix`."""
     model = setting.initial
     blank = {
         MODELS: model.expand(len(FACTORS), -1).clone(),

@@ -1,4 +1,4 @@
-"""What clients share of normalisation layers, around any algorithm whose clients send back what they make of a model.
+"""Sharing of normalisation layers, around any algorithm whose clients send back what they make of a model.
 
 Averaged: all of it, as any other layer. Private statistics: SiloBN (Andreux et al., "Siloed federated learning for
 multi-centric histopathology datasets", 2020). Private: FedBN (Li et al., "FedBN: federated learning on non-IID
@@ -93,7 +93,7 @@ class Normalised(Wrapper[S], Generic[S]):
         return {**self.algorithm.private_state(setting), OWN: own.clone()}
 
     def _places(self, layout: Layout) -> Tensor:
-        """Which entries of the flat model are private, ascending, `[p]`."""
+        """Entries of the flat model that are private, ascending, `[p]`."""
         return private_entries(layout, self.normalisation)
 
     def model_parts(self, clients: Clients, message: Message) -> Message:
@@ -152,7 +152,7 @@ def _put(models: Tensor, own: Tensor, places: Tensor) -> Tensor:
 
 
 def _apart(own: Tensor, reply: Message, message: Message, places: Tensor) -> tuple[Tensor, Message]:
-    """What a client keeps of its reply to a message, and what it sends."""
+    """Divide a client's reply to a message into what it keeps and what it sends."""
     if UPDATES in reply:
         here = _within(places, reply[UPDATES])
         # All objectives alike: the server's weights are not known yet, and the client's own are private.

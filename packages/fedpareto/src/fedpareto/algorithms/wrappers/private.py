@@ -74,7 +74,7 @@ class Private(Stateful[PrivateState[S]], Generic[S]):
 
     @cached_property
     def _sent(self) -> Mapping[str, Shapes]:
-        """By step what leaves a client."""
+        """Shapes of what leaves a client, by step."""
         return self.reply_shapes(small_setting())
 
     # -- the client half ------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Private(Stateful[PrivateState[S]], Generic[S]):
         return hiding.clipped(message, reply)
 
     def hiding(self, step: str, objectives: tuple[Objective, ...]) -> Hiding:
-        """How a client is hidden in replies to a step."""
+        """The way in which a client is hidden in replies to a step."""
         parts, limits = self.algorithm.reply_parts, self.algorithm.reply_limits
         here = {name: parts[name] for name in self._sent[step]}
         ranges = ranges_of(objectives) if "objectives" in here.values() else None
@@ -121,7 +121,7 @@ class Private(Stateful[PrivateState[S]], Generic[S]):
         return replace(state, inner=told, asked=asked, round=told.round)
 
     def _lacking(self, asked: int, replied: int) -> float:
-        """How often a reply counts: more than once if so many dropped out that their sum lacks noise."""
+        """Number of times that a reply counts: more than once if so many dropped out that their sum lacks noise."""
         if self.privacy.kind != "distributed":
             return 1.0
         return max(1.0, discrete.enough(self.privacy, asked) / max(replied, 1))
@@ -146,7 +146,7 @@ class Private(Stateful[PrivateState[S]], Generic[S]):
         return {step: shapes for step, shapes in self.algorithm.reply_shapes(setting).items() if step != TUNING}
 
     def describe(self, state: PrivateState[S]) -> dict[str, Any]:
-        """What the algorithm itself describes, and ε of the rounds so far, of all seeds together."""
+        """The algorithm's own description, and ε of the rounds so far, of all seeds together."""
         setting, most = state.setting, float(state.asked.max())
         evaluated = -(-state.round // setting.evaluate_every)
         exposure = Exposure(
@@ -205,13 +205,13 @@ class PrivatelyTuned(FineTuned[S]):
         return {}
 
     def _tuned(self, setting: Setting) -> str:
-        """What clients tune: the whole model, or the part of it that they share."""
+        """The name of what clients tune: the whole model, or the part of it that they share."""
         steps = self._unhidden.reply_shapes(setting)
         return next(name for name in steps.get(TUNING, steps["train"]) if name in ("model", "models", "body"))
 
     @property
     def _unhidden(self) -> Algorithm[Any]:
-        """What its clients do before anything is clipped."""
+        """The algorithm without its privacy: what its clients do before anything is clipped."""
         assert isinstance(self.algorithm, Private), "made so by protected"
         return self.algorithm.algorithm
 

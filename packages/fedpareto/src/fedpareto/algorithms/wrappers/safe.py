@@ -19,7 +19,7 @@ from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Replies, Shapes, Tasks
 
 SHARES = (0.25, 0.5, 0.75)
-"""Of the federation in the mixtures with the local model."""
+"""Shares of the federation in the mixtures with the local model."""
 OWN, CHOSEN = "safe.own", "safe.chosen"
 """Private state: the local model, and from the last round on the one that was chosen; whether it has been."""
 ALONE = "safe.alone."
@@ -149,14 +149,14 @@ def candidates(own: Tensor, sent: Tensor, tuned: Tensor) -> Tensor:
 
 
 def best(clients: Clients, models: Tensor) -> Tensor:
-    """Which of the models `[k, n, d]` each client has most of, `[n]`; of several, that with the least loss."""
+    """Index of the model `[k, n, d]` of which each client has most, `[n]`; of several, that with the least loss."""
     worth, loss = (torch.stack(each) for each in zip(*[measured(clients, one) for one in models], strict=True))
     is_best = worth >= worth.max(0).values - ROUNDING
     return loss.where(is_best, torch.inf).argmin(0)
 
 
 def measured(clients: Clients, model: Tensor) -> tuple[Tensor, Tensor]:
-    """What `model` `[n, d]` is worth under each client's preference, and its loss there, `[n]` each.
+    """Value of `model` `[n, d]` under each client's preference, and its loss there, `[n]` each.
 
     Both on validation rows, or on training rows where a client has no others. A model that is not finite is worth less
     than any other.

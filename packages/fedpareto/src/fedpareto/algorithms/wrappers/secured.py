@@ -74,7 +74,7 @@ class SecuredState(Outer[S]):
     total: Tensor = torch.empty(0, dtype=torch.int64)
     """The sum of the masked replies, `[D]`."""
     moved: float = 0.0
-    """How far the mean of the last round was from where clients began."""
+    """Distance of the last round's mean from where clients began."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ class Secured(Stateful[SecuredState[S]], Generic[S]):
         return whole if noise is None else whole + noise.to(whole)
 
     def unmask(self, clients: Clients, message: Message) -> Message:
-        """Of each neighbour the share of its own mask or, if it dropped out, of the key of those with others; and the
-        client's own share of its own mask. Then the round's secrets are forgotten.
+        """For each neighbour, give the share of its own mask or, if it dropped out, of the key of those with others;
+        and the client's own share of its own mask. Then the round's secrets are forgotten.
         """
         self._must_be_in_order(clients)
         revealed = [
@@ -268,7 +268,7 @@ class Secured(Stateful[SecuredState[S]], Generic[S]):
         return neighbourhood(state.members.cpu().numpy(), state.keys.cpu().numpy().tobytes(), most)
 
     def tell(self, state: SecuredState[S], replies: Replies) -> SecuredState[S]:
-        """What came of a step; after the last one, the algorithm's own aggregation of the mean."""
+        """Take what came of a step; after the last one, the algorithm's own aggregation of the mean."""
         if state.step == "advertise":
             heard = replies.only(np.flatnonzero(client_side.sound([_array(row) for row in replies["keys"]])))
             if len(heard) < (needed := max(FEWEST, 1 + self._least(state.setting))):
@@ -308,7 +308,7 @@ class Secured(Stateful[SecuredState[S]], Generic[S]):
         return SecuredState(state.setting, told.round, inner=told, moved=moved)
 
     def _moved(self, state: SecuredState[S], averaged: Averaged) -> float:
-        """How far the mean is from where clients began; QuorumLost if that is further than they can be."""
+        """Distance of the mean from where clients began; QuorumLost if that is further than they can be."""
         tasks = self._task(state)
         begun = origins(tasks.only(np.arange(1)).stacked(), {name: one[None] for name, one in averaged.means.items()})
         numbers = sum(map(torch.numel, begun.values()))
@@ -321,7 +321,7 @@ class Secured(Stateful[SecuredState[S]], Generic[S]):
             raise QuorumLost(f"{who}; the round is not taken; the run can be resumed without the client", []) from None
 
     def _averaged(self, state: SecuredState[S], clients: np.ndarray, values: Tensor) -> Averaged:
-        """What the algorithm is told: the mean of all, and their mean weight."""
+        """Replies that the algorithm is told: the mean of all, and their mean weight."""
         shapes = dict(self.algorithm.reply_shapes(state.setting)["train"])
         has_size = shapes.pop(SIZE, None) is not None
         weight = values[-1] if has_size else values.new_tensor(float(len(clients)))
@@ -341,7 +341,7 @@ class Secured(Stateful[SecuredState[S]], Generic[S]):
             raise _lost(state, f"only {there} of {begun} clients {what}", because)
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """By step what the protocol sends."""
+        """Shapes of what the protocol sends, by step."""
         k = self.secure_sum.most_neighbours(len(setting.clients))
         numbers = sum(int(np.prod(shape)) for shape in self.algorithm.reply_shapes(setting)["train"].values())
         return {
@@ -391,7 +391,7 @@ def refusal(algorithm: Algorithm[Any]) -> str:
 
 
 def _blank(state: Message) -> Message:
-    """What a client keeps, without secrets and what belongs to them."""
+    """Set the secrets in what a client keeps, and what belongs to them, to 0."""
     return {name: torch.zeros_like(one) if name.startswith(OWN) else one for name, one in state.items()}
 
 

@@ -26,7 +26,7 @@ from fedpareto.contract.clients import Clients
 from fedpareto.contract.messages import Message, Replies, Shapes, Tasks
 
 FACTOR = "step.factor"
-"""By what a client's step size is multiplied, in its private state or in a task; 0: nobody has chosen yet."""
+"""Factor on a client's step size, in its private state or in a task; 0: nobody has chosen yet."""
 REGRET = "regret"
 """The name in a reply of how much worse than its best rung a client found each of them; 0 if it was not asked."""
 ALONE = "alone."
@@ -40,7 +40,7 @@ class Stepped(Wrapper[W], Generic[W]):
     """An algorithm whose step sizes are chosen on validation rows, in part; a subclass says how."""
 
     said: ClassVar[str]
-    """What it costs, in words."""
+    """A sentence of what it costs."""
 
     @property
     def channel(self) -> Channel:
@@ -109,7 +109,6 @@ class AloneStepped(OwnStepped[S], Generic[S]):
         return ladder.alone(setting, ALONE)
 
     def personal_state(self, setting: Setting) -> Message:
-        """All of it."""
         return self.private_state(setting)
 
     def client_step(self, step: str, clients: Clients, message: Message) -> Message:
@@ -220,7 +219,7 @@ def refusal(algorithm: Algorithm[Any]) -> str:
 
 
 def said(algorithm: Algorithm[Any]) -> str:
-    """What the choice of step sizes costs, in words; empty where they are fixed."""
+    """A sentence of what the choice of step sizes costs; empty where they are fixed."""
     while isinstance(algorithm, Wrapper):
         if isinstance(algorithm, Stepped):
             return algorithm.said
