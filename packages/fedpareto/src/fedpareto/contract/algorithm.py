@@ -31,7 +31,7 @@ ABOVE_ZERO: float = torch.finfo(torch.float32).tiny
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What is public in a federation. Private preferences and data are not in it: the server half cannot reach them."""
+    """Public part of a federation. Private preferences and data are not in it: the server half cannot reach them."""
 
     seed: int
     clients: Ids
@@ -50,9 +50,9 @@ class Setting:
     comparison: Comparison | None = None
     """Demographic groups, where the problem is one of group fairness."""
     judge: Judge | None = None
-    """How the server measures models by itself, where the problem lets it."""
+    """The server's own measurement of models, where the problem lets it."""
     repeats: int = 1
-    """How many runs, one for each seed, train on the same clients' rows: each of them costs privacy."""
+    """Number of runs, one for each seed, that train on the same clients' rows: each of them costs privacy."""
     evaluate_every: int = 1
     """Rounds between two reports of the clients' objectives, which cost privacy too."""
     widths: np.ndarray | None = None
@@ -60,15 +60,15 @@ class Setting:
     nothing is known about devices.
     """
     waits: bool = True
-    """Whether a round waits for all who were asked; otherwise its replies are whoever came, one client perhaps, and the
-    others are still at work (see fleet.policy).
+    """True if a round waits for all who were asked; otherwise its replies are whoever came, one client perhaps, and the
+    others are still at work (see clock.policy).
     """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", np.asarray(self.clients, dtype=np.int64))
 
     def rows(self, clients: np.ndarray) -> np.ndarray:
-        """Where these clients are among all of them."""
+        """Places of these clients among all of them."""
         return places(self.clients, clients)
 
 
@@ -95,20 +95,20 @@ class Found:
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """Where an algorithm stands in chapter 2 of the thesis (figures 2.3 and 2.4, tables 2.1 and 2.2)."""
+    """Place of an algorithm in chapter 2 of the thesis (figures 2.3 and 2.4, tables 2.1 and 2.2)."""
 
     level: str
     """Level of the federated system at which several objectives enter: top, federation or client; or `outside`."""
     family: str
     """The label of section 2.2, as `BOXES` have it; `single-objective comparison` for a method outside of them."""
     method: str
-    """How several objectives are handled, locally and globally."""
+    """Handling of several objectives, locally and globally."""
     objectives: str
-    """Which objectives it can handle."""
+    """Objectives that it can handle."""
 
     @property
     def box(self) -> Box | None:
-        """Its box; None: outside, or a label that section 2.2 does not have."""
+        """The box with these labels; None: outside, or a label that section 2.2 does not have."""
         return next((box for box in BOXES if (box.level, box.family) == (self.level, self.family)), None)
 
     @property
@@ -118,14 +118,14 @@ class Taxonomy:
 
     @property
     def is_known(self) -> bool:
-        """Whether the thesis has these labels, or they say that it has none."""
+        """True if the thesis has these labels, or they say that it has none."""
         return self.box is not None or (self.level, self.family) == (OUTSIDE, COMPARISON)
 
 
 Needs: TypeAlias = Literal["all rows", "weighted sum", "norms", "Gram matrix"]
-"""What a server reads of the tensors that clients reply with, as far as these grow with the model (`model_sized`):
-every row; sums over clients; these and the lengths of updates; or these and the inner products of updates. Each has
-its methods of `Replies`. A few numbers of each client it may read in any case.
+"""The part of the tensors that clients reply with which a server reads, as far as these grow with the model
+(`model_sized`): every row; sums over clients; these and the lengths of updates; or these and the inner products of
+updates. Each has its methods of `Replies`. A few numbers of each client it may read in any case.
 """
 
 S = TypeVar("S", bound=State)
@@ -142,23 +142,23 @@ class Algorithm(Bounded, ABC, Generic[S]):
     name: ClassVar[str]
     taxonomy: ClassVar[Taxonomy]
     personalised: ClassVar[bool] = False
-    """Whether every client gets a personal model without fine-tuning."""
+    """True if every client gets a personal model without fine-tuning."""
     averages: ClassVar[bool] = False
-    """Whether the server only needs the unweighted mean of what clients send: then noise on that mean is enough."""
+    """True if the server only needs the unweighted mean of what clients send: then noise on that mean is enough."""
     needs: ClassVar[Needs] = "all rows"
-    """What `tell` reads of replies, by these methods. Less than all rows can be added up on the way: in shards, in
-    secret, at a relay.
+    """The part of replies that `tell` reads, by these methods. Less than all rows can be added up on the way: in
+    shards, in secret, at a relay.
     """
     sums: ClassVar[bool] = False
-    """Whether `tell` makes the same of the replies' mean, weighted by "size" where clients send it, as of the replies
-    (or of the mean of `summand`): then they can be added up in secret (see algorithms.secured).
+    """True if `tell` makes the same of the replies' mean, weighted by "size" where clients send it, as of the replies
+    (or of the mean of `summand`): then they can be added up in secret (see algorithms.wrappers.secured).
     """
     of_server: ClassVar[tuple[str, ...]] = ()
     """The parameters that only the server half reads, and that change no shape: runs that differ in nothing else can be
     trained side by side.
     """
     requires: ClassVar[tuple[str, ...]] = ()
-    """What a problem must have for it to work: `groups` of people (group fairness), `losses` of a model on a client's
+    """Requirements on a problem for it to work: `groups` of people (group fairness), `losses` of a model on a client's
     rows (reinforcement learning has none), or the last `hidden layer` of a network (see SupervisedProblem.readout).
     """
     reveals: ClassVar[tuple[str, ...]] = ()
@@ -166,15 +166,15 @@ class Algorithm(Bounded, ABC, Generic[S]):
     preference.
     """
     clusters_all: ClassVar[bool] = False
-    """Whether its clients are in clusters that are examined only when all of their members have replied."""
+    """True if its clients are in clusters that are examined only when all of their members have replied."""
     finds_steps: ClassVar[bool] = False
-    """Whether its server says by how much step sizes are multiplied."""
+    """True if its server says by how much step sizes are multiplied."""
     exchanges: ClassVar[int] = 1
     """The most exchanges that a round takes: `tell` ends a round by `round=state.round + 1`."""
     ends_as_planned: ClassVar[bool] = False
-    """Whether its last round differs from the others, so that a run cannot stop before it."""
+    """True if its last round differs from the others, so that a run cannot stop before it."""
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "sync"
-    """For whom its rounds wait, if a run does not say (see fleet.policy)."""
+    """For whom its rounds wait, if a run does not say (see clock.policy)."""
     waits: ClassVar[str] = ""
     """Why a round has to wait for all who were asked; empty: a late reply has a meaning, see `refreshed`."""
 
@@ -224,25 +224,27 @@ class Algorithm(Bounded, ABC, Generic[S]):
 
     @abstractmethod
     def solutions(self, state: S) -> Parcels:
-        """What each client would be sent now to use the result: this, not the tasks, is what gets evaluated."""
+        """The messages that each client would be sent now to use the result: this, not the tasks, is what gets
+        evaluated.
+        """
 
     @abstractmethod
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """By step, exactly what a reply carries; an engine refuses anything else."""
+        """Exact contents of a reply, by step; an engine refuses anything else."""
 
     @property
     def reply_parts(self) -> Mapping[str, Part]:
-        """By name, what a tensor of a reply is, for privacy to hide a client in it; without an entry it cannot."""
+        """Kind of each tensor of a reply, by name, for privacy to hide a client in it; without an entry it cannot."""
         return {**dict.fromkeys(("model", "models", "body", "updates"), "update"), "size": "count"}
 
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
-        """By name, the smallest and largest value that an honest reply can hold; an engine refuses others."""
+        """The smallest and largest value that an honest reply can hold, by name; an engine refuses others."""
         return {"size": (1.0, math.inf)}
 
     @property
     def reply_types(self) -> Mapping[str, torch.dtype]:
-        """By name, the types of tensors in replies that are not numbers of the engine's precision."""
+        """Types of tensors in replies that are not numbers of the engine's precision, by name."""
         return {}
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
@@ -262,13 +264,13 @@ class Algorithm(Bounded, ABC, Generic[S]):
         return {}
 
     def shares(self, setting: Setting) -> np.ndarray | None:
-        """Which share of a whole training's operations and of a whole model's bytes each client has, `[n, 2]`, in the
+        """Share of a whole training's operations and of a whole model's bytes that each client has, `[n, 2]`, in the
         order of `setting.clients`; None: everybody has all of it.
         """
         return None
 
     def neighbours(self, clients: int) -> Graph | None:
-        """Who exchanges models with whom where there is no server; None: there is one."""
+        """The graph of clients that exchange models where there is no server; None: there is one."""
         return None
 
     # -- the client half ------------------------------------------------------------------------------------------
@@ -283,11 +285,11 @@ class Algorithm(Bounded, ABC, Generic[S]):
         return reply
 
     def private_state(self, setting: Setting) -> Message:
-        """What a new client keeps for itself, without a client dimension."""
+        """Tensors that a new client keeps for itself, without a client dimension."""
         return {}
 
     def personal_state(self, setting: Setting) -> Message:
-        """What of that a client's model depends on."""
+        """The part of that on which a client's model depends."""
         return self.private_state(setting)
 
     def summand(self, message: Message, reply: Message) -> Message:
@@ -312,11 +314,13 @@ class Algorithm(Bounded, ABC, Generic[S]):
     # -- models for other preferences than a client's own ----------------------------------------------------------
 
     def anatomy(self, layout: Layout, objectives: int) -> Conditioned | None:
-        """How a client's `model_parts` become a model for any preference; None: it has a model for its own only."""
+        """Way from a client's `model_parts` to a model for any preference; None: it has a model for its own only."""
         return None
 
     def model_parts(self, clients: Clients, message: Message) -> Message:
-        """What clients need to make models later, `[n, ...]` each: "body" and "hypernetwork" of their `anatomy`."""
+        """Tensors that clients need to make models later, `[n, ...]` each: "body" and "hypernetwork" of their
+        `anatomy`.
+        """
         return {}
 
 
@@ -333,7 +337,7 @@ def _moved(rows: Tensor, weights: Tensor, updates: Tensor) -> Tensor:
 
 
 def overrides(algorithm: Algorithm[Any], member: str) -> bool:
-    """Whether the method has this member of its own."""
+    """True if the method has this member of its own."""
     return getattr(type(algorithm.method), member) is not getattr(Algorithm, member)
 
 
@@ -353,7 +357,7 @@ def small_setting() -> Setting:
 
 
 def participant_count(participation: float, clients: int) -> int:
-    """How many clients a share of them is, rounded up; 0.1 of 30 is 3, whatever the floating-point product is."""
+    """Number of clients that a share of them is, rounded up; 0.1 of 30 is 3, whatever the floating-point product is."""
     return max(1, math.ceil(participation * clients - 1e-9))
 
 
@@ -380,10 +384,10 @@ def by_client(setting: Setting, replies: Replies, values: Tensor, absent: float 
 
 
 def to_participants(state: State, step: str = "train", /, **shared: Tensor) -> list[Tasks]:
-    """The same work for every participant of the next round."""
+    """Give every participant of the next round the same work."""
     return [Tasks(participants(state), shared, round=state.round + 1, step=step)]
 
 
 def to_everyone(state: State, /, **shared: Tensor) -> Parcels:
-    """The same tensors for every client."""
+    """Give every client the same tensors."""
     return Parcels(state.setting.clients, shared)

@@ -26,7 +26,7 @@ class Averaged(Replies):
         return name in self.means
 
     def only(self, rows: np.ndarray) -> Averaged:
-        """See Replies; of a part of the clients nothing is known."""
+        """Keep some rows, as `Replies.only` does; of a part of the clients nothing is known."""
         if len(rows) != len(self):
             raise ValueError("of a secure sum there are no replies of some clients")
         return self
@@ -55,7 +55,6 @@ class Averaged(Replies):
 
     @classmethod
     def over(cls, clients: np.ndarray, means: Message, round: int) -> Averaged:
-        """Of these clients."""
         return cls(clients, rounds=np.full(len(clients), round), means=means)
 
 

@@ -1,4 +1,4 @@
-"""What stands between an algorithm and its clients: in one value, whatever of it a run has."""
+"""The layers between an algorithm and its clients: in one value, whatever of it a run has."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Channel:
     privacy: Privacy = Privacy()
     secure_sum: SecureSum = SecureSum()
     normalisation: str = "averaged"
-    """What clients share of normalisation layers."""
+    """Sharing of normalisation layers between clients."""
     validated: bool = False
-    """Whether step sizes are chosen on validation rows."""
+    """True if step sizes are chosen on validation rows."""
 
 
 OPEN = Channel()

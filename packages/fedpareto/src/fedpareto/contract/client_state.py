@@ -1,4 +1,4 @@
-"""What clients keep for themselves between rounds, in stacks: a row for each client that has worked."""
+"""Tensors that clients keep for themselves between rounds, in stacks: a row for each client that has worked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Shelf:
         return {name: self._read(name, blank, known, rows) for name, blank in fresh.items()}
 
     def _find(self, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which of these clients are known, and in which rows those are."""
+        """Find which of these clients are known, and in which rows those are."""
         if len(clients) == len(self.clients) and np.array_equal(clients, self.clients):
             return np.ones(len(clients), dtype=bool), self.rows
         places = np.searchsorted(self.clients, clients)
@@ -98,7 +98,6 @@ class Kept(MutableMapping[Key, Message]):
         self.shelves: dict[tuple[int, int], Shelf] = {}
 
     def shelf(self, run: int, lane: int) -> Shelf:
-        """That of one federation and lane."""
         return self.shelves.setdefault((run, lane), Shelf())
 
     def __getitem__(self, key: Key) -> Message:

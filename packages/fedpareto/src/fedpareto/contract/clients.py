@@ -16,14 +16,14 @@ from fedpareto.tensors.layout import Layout
 
 @dataclass(kw_only=True)
 class Clients(Stack):
-    """What an algorithm's client step works with. Everything in here is private to the clients."""
+    """Clients as an algorithm's client step works with them. Everything in here is private to the clients."""
 
     problem: Problem
     learner: Learner
     state: Message = field(default_factory=dict)
     """Private state that a client step may read and replace; it outlives the round and never leaves the client."""
     trained: Message = field(default_factory=dict)
-    """What a step trained, where its reply does not show it: it is measured, and kept nowhere."""
+    """Models that a step trained, where its reply does not show them: they are measured, and kept nowhere."""
 
     def learn(self, model: Tensor, *, weights: Tensor | None = None, pull: Pull | None = None) -> Tensor:
         """Local training from `model` `[n, d]` under each client's own preference, or under `weights` `[n, m]`."""
@@ -48,7 +48,7 @@ class Clients(Stack):
         return self.learner.gradients(self, model)
 
     def reach(self) -> Tensor:
-        """How far `learn` would carry each client's model along a constant gradient of length 1, `[n]`."""
+        """Distance that `learn` would carry each client's model along a constant gradient of length 1, `[n]`."""
         return self.learner.reach(self)
 
     def loss(self, model: Tensor) -> Tensor:

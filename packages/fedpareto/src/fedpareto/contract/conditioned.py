@@ -15,7 +15,7 @@ from fedpareto.tensors.layout import Layout
 
 @dataclass(frozen=True)
 class Conditioned:
-    """How a model is put together from its body ω, `[body.size]`, and a head that follows from a preference."""
+    """A model that is put together from its body ω, `[body.size]`, and a head that follows from a preference."""
 
     body: Layout
     head: Layout
@@ -24,7 +24,7 @@ class Conditioned:
     hidden: tuple[int, ...]
     """Widths of the hypernetwork's hidden layers."""
     margin: float
-    """How far a tolerance is kept from 0."""
+    """Distance that a tolerance keeps from 0."""
 
     @cached_property
     def hypernetwork(self) -> MLP:
@@ -47,7 +47,7 @@ class Conditioned:
 
     @cached_property
     def dense(self) -> Conditioned:
-        """Of models with all connections of their network."""
+        """Composition of models with all connections of their network."""
         return replace(self, body=self.body.dense, head=self.head.dense)
 
     def to_dense(self, hypernetwork: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 from fedpareto.config.errors import UserError
 
 VARIABLE = "FEDPARETO_NAMED"
-"""What was named, separated by spaces: digests of texts, and the words below."""
+"""The environment variable of what was named, separated by spaces: digests of texts, and the words below."""
 SQL, FILES, STRICT, BLIND = "any-sql", "any-file", "strict", "blind"
 """Words: every query may run; where the process is strict, every file may be read; the process is strict; it reads no
 data at all.
@@ -80,12 +80,11 @@ def strict(blind: bool = False) -> dict[str, str]:
 
 
 def passed() -> str:
-    """What was named here, for a process on another machine."""
     return os.environ.get(VARIABLE, "")
 
 
 def take(passed: str) -> None:
-    """What was named where this process was begun from."""
+    """Take over what was named where this process was begun from."""
     _keep(passed.split())
 
 

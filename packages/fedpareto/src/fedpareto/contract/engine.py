@@ -19,14 +19,14 @@ class Engine(Protocol):
     """Runs the client half of an algorithm, for one federation or for several (seeds) at once."""
 
     settings: Sequence[Setting]
-    """Of each seed, with the initial model on the engine's device."""
+    """The setting of each seed, with the initial model on the engine's device."""
     device: torch.device
-    """Where the server's tensors are."""
+    """Device of the server's tensors."""
     private: Kept
     """The clients' private state by (index of the seed, lane, client), as far as this process holds it."""
 
     remote: ClassVar[bool]
-    """Whether clients are remote. They keep the state of their last two rounds, so a server may not go back further."""
+    """True if clients are remote. They keep the state of their last two rounds, so a server may not go back further."""
 
     @property
     def split_names(self) -> list[str]:
@@ -34,15 +34,15 @@ class Engine(Protocol):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """What was measured once, for a resumed run to reuse."""
+        """Measurements that are made once, for a resumed run to reuse."""
 
     @property
     def tested(self) -> tuple[Tested, ...]:
-        """What each seed's models are tested on; nothing where the rows are elsewhere, or clients have none."""
+        """Test rows of each seed's models; nothing where the rows are elsewhere, or clients have none."""
 
     @property
     def not_recorded(self) -> dict[str, str]:
-        """What of the clients' work could not be recorded on a GPU so far, and why."""
+        """Parts of the clients' work that could not be recorded on a GPU so far, and why."""
 
     def threads(self) -> AbstractContextManager[None]:
         """The engine's own settings for the time of a run."""
@@ -56,10 +56,10 @@ class Engine(Protocol):
         """
 
     def run_all(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
-        """The same for every seed, in one exchange."""
+        """Do for every seed what `run` does, in one exchange."""
 
     def losses(self, solutions: Sequence[Parcels]) -> list[ByClient]:
-        """Of every seed's solutions, each client's training loss on all its training rows.
+        """Training loss of each client on all its training rows, of every seed's solutions.
 
         It is one number under the client's own preference, so only an engine whose clients are in this process has it.
         """
@@ -68,7 +68,8 @@ class Engine(Protocol):
         """The models that the clients of a seed would use, `[d]` each, as far as this process may know them."""
 
     def model_parts(self, run: int, solutions: Parcels) -> dict[int, Message]:
-        """What the clients of a seed keep to make models for any preference, as far as this process may know it.
+        """Tensors that the clients of a seed keep to make models for any preference, as far as this process may know
+        them.
 
         With it comes "front" `[k, m]`, the objectives of such models at the preferences of `model_parts.lattice`.
         """
@@ -78,7 +79,7 @@ class Simulating(Engine, Protocol):
     """An engine whose clients can be late: it computes what they do now, and somebody says when it arrives."""
 
     holds: bool
-    """Whether what clients keep after a step counts only once their replies have `landed`."""
+    """True if what clients keep after a step counts only once their replies have `landed`."""
     held: Kept
     """Until then it is here."""
 
@@ -89,4 +90,4 @@ class Simulating(Engine, Protocol):
         """The replies of these clients have arrived."""
 
     def operations(self, run: int) -> np.ndarray:
-        """Of one training of each client of a seed, `[n]`."""
+        """Operations of one training of each client of a seed, `[n]`."""

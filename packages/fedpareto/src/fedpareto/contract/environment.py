@@ -24,7 +24,6 @@ class Actions:
 
     @property
     def discrete(self) -> bool:
-        """Whether actions are discrete."""
         return self.count > 0
 
     @property
@@ -39,11 +38,11 @@ class Transition(NamedTuple):
     observation: Tensor
     """After the step and before any new episode, `[n, o]`, single precision as everything here."""
     reward: Tensor
-    """Of every objective, `[n, m]`."""
+    """Reward of every objective, `[n, m]`."""
     terminated: Tensor
-    """Whether the episode terminated, `[n]`, true or false: there is no reward after it."""
+    """True where the episode terminated, `[n]`: there is no reward after it."""
     truncated: Tensor
-    """Whether it was truncated at the time limit, `[n]`."""
+    """True where it was truncated at the time limit, `[n]`."""
 
 
 class Session(ABC):
@@ -52,7 +51,7 @@ class Session(ABC):
     observation: Tensor
     """The current observation, `[n, o]`: of the new episode where one has just begun."""
     capturable: bool = False
-    """Whether `step` is a plain tensor program that changes tensors in place, which a CUDA graph can replay."""
+    """True if `step` is a plain tensor program that changes tensors in place, which a CUDA graph can replay."""
 
     @abstractmethod
     def step(self, action: Tensor) -> Transition:
@@ -80,7 +79,7 @@ class Environment(ABC):
     horizon: int
     """Steps after which an episode is truncated."""
     deterministic: bool = False
-    """Whether a deterministic policy always has the same return."""
+    """True if a deterministic policy always has the same return."""
 
     @abstractmethod
     def blank(self) -> Message:
@@ -142,7 +141,7 @@ class TensorEnvironment(Environment):
         return {name: torch.zeros_like(tensor[0]) for name, tensor in fresh.items()}
 
     def begin(self, addresses: rng.Addresses, device: torch.device) -> Message:
-        """See Environment; `elapsed` counts the steps of the episode."""
+        """Begin episodes; `elapsed` counts the steps of each."""
         elapsed = torch.zeros(len(addresses), dtype=torch.int64, device=device)
         return self.start(len(addresses), device) | {"elapsed": elapsed}
 

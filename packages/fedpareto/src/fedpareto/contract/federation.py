@@ -50,7 +50,7 @@ class Federation:
         return cls(seed, tuple(range(clients)), problem.data(clients, seed), drawn, common)
 
     def setting(self, problem: Problem, rounds: int, participation: float = 1.0) -> Setting:
-        """What is public about this federation."""
+        """Give what is public about this federation."""
         return setting_of(problem, self.ids, self.seed, rounds, participation, self.common_preference)
 
     @property
@@ -65,7 +65,7 @@ class Federation:
         return replace(self, ids=ids, splits=splits, preferences=self.preferences[rows].copy())
 
     def reordered(self, order: list[int]) -> Federation:
-        """The same clients, each with its id, in another order."""
+        """Put the same clients, each with its id, in another order."""
         splits = {name: Rows.of([rows.of_client(i) for i in order]) for name, rows in self.splits.items()}
         ids = tuple(self.ids[i] for i in order)
         return replace(self, ids=ids, splits=splits, preferences=self.preferences[order])
@@ -90,7 +90,7 @@ def setting_of(
     participation: float = 1.0,
     preference: tuple[float, ...] | None = None,
 ) -> Setting:
-    """What is public about a federation; no data is needed for it."""
+    """Give what is public about a federation; no data is needed for it."""
     if rounds < 1:
         raise UserError(f"rounds is {rounds}; at least 1 is needed")
     if not 0 < participation <= 1:

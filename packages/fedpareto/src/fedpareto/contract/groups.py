@@ -38,7 +38,7 @@ class GroupedProblem(SupervisedProblem):
     @property
     @abstractmethod
     def comparison(self) -> Comparison:
-        """Of the first objective that is a notion of fairness."""
+        """The comparison of the first objective that is a notion of fairness."""
 
     @abstractmethod
     def groups(self, batch: Batch) -> Tensor:
@@ -71,7 +71,7 @@ class GroupedProblem(SupervisedProblem):
         return self.values(self.logits(parameters, batch), batch)
 
     def plain_inputs(self, batch: Batch) -> Tensor | None:
-        """What an MLP reads, where the model is one."""
+        """Inputs that an MLP reads, where the model is one."""
         found = self.readout()
         return None if found is None else found.inputs(batch)
 
@@ -79,7 +79,7 @@ class GroupedProblem(SupervisedProblem):
         return self.values(scores[..., 0, 0], batch)
 
     def constants(self, rows: Rows) -> np.ndarray:
-        """Of the two decisions that are the same for everybody, the negative one first."""
+        """Objectives of the two decisions that are the same for everybody, the negative one first."""
         found = []
         for client in range(1 if rows.are_shared else len(rows.counts)):
             columns = {name: column.unsqueeze(0) for name, column in rows.of_client(client).items()}
@@ -116,7 +116,7 @@ def grouped(clients: Stack, algorithm: str) -> GroupedProblem:
 
 
 class Public(Protocol):
-    """What everybody knows of a federation, as far as it is about groups; `core.algorithm.Setting` is one."""
+    """The public part of a federation, as far as it is about groups; `contract.algorithm.Setting` is one."""
 
     @property
     def comparison(self) -> Comparison | None:
@@ -124,7 +124,7 @@ class Public(Protocol):
 
 
 def comparison_of(setting: Public, algorithm: str) -> Comparison:
-    """What is public about the groups, if there are any."""
+    """The comparison of groups, as far as it is public; UserError if there is none."""
     if setting.comparison is None:
         raise _no_groups(algorithm)
     return setting.comparison
@@ -153,7 +153,7 @@ def row_weights(weights: Tensor, cells: Tensor) -> Tensor:
 
 
 def differences(positive: Tensor, rows: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:
-    """How each group's rate of positive decisions differs from that of group 0, `[..., labels, groups]`.
+    """Difference of each group's rate of positive decisions from that of group 0, `[..., labels, groups]`.
 
     From counts by label and group, `[..., 2, groups]`. Also whether all of these are known, `[...]`: a difference to
     or from a group without rows is not, and given as 0.

@@ -19,7 +19,7 @@ from fedpareto.tensors.layout import Layout
 from fedpareto.tensors.rows import Batch
 
 Loss: TypeAlias = Callable[[Mapping[str, Tensor], Batch, Message], Tensor]
-"""What an algorithm minimises, `[n]`, of parameters (each `[n, ...]`) on a minibatch of each client.
+"""A function that an algorithm minimises, `[n]`, of parameters (each `[n, ...]`) on a minibatch of each client.
 
 The third argument are tensors `[n, ...]` that it was given (see Learner.minimise) and may change in place. On a GPU a
 loss is recorded once and replayed in later rounds, if nothing else decides its values: if it is a method of a frozen
@@ -38,14 +38,14 @@ class Pull:
     """
 
     strength: float | Tensor
-    """One for all, or `[n, 1]`."""
+    """Strength of the pull: one for all, or `[n, 1]`."""
     towards: Tensor
     """`[n, d]`."""
     slope: Tensor | None = None
-    """What is added to every gradient, `[n, d]`; None: nothing."""
+    """Vector that is added to every gradient, `[n, d]`; None: nothing."""
 
     def __call__(self, model: Tensor) -> Tensor:
-        """Its gradient `[n, d]` at `model` `[n, d]`."""
+        """Gradient of the pull `[n, d]` at `model` `[n, d]`."""
         pulled = self.strength * (model - self.towards)
         return pulled if self.slope is None else pulled + self.slope
 
@@ -65,7 +65,7 @@ class Learner(Bounded, ABC):
     def train_watched(
         self, clients: Stack, model: Tensor, weights: Tensor, pull: Pull | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same, and the mean loss `[n]` over a client's last epoch, as the model changed."""
+        """Train, and give the mean loss `[n]` over a client's last epoch too, as the model changed."""
         raise UserError(
             f"{type(self).__name__} has no loss during training, which this algorithm needs; "
             "it works on problems with losses on rows"
@@ -113,7 +113,7 @@ class Learner(Bounded, ABC):
         )
 
     def reach(self, clients: Stack) -> Tensor:
-        """How far one `train` would carry each client's model along a constant gradient of length 1, `[n]`."""
+        """Distance that one `train` would carry each client's model along a constant gradient of length 1, `[n]`."""
         raise UserError(
             f"{type(self).__name__} does not step along plain gradients, from which this algorithm would learn a "
             "client's mean gradient; it works on problems with losses on rows"
@@ -137,8 +137,8 @@ class Learner(Bounded, ABC):
     # -- how much work it is ---------------------------------------------------------------------------------------
 
     def effort(self, counts: np.ndarray) -> np.ndarray:
-        """How much clients with so many rows train in one `train`, `[n]`, in a unit of its own. By default their rows;
-        where nobody has any, 1 each.
+        """Amount of training of clients with so many rows in one `train`, `[n]`, in a unit of its own. By default their
+        rows; where nobody has any, 1 each.
         """
         return counts.astype(np.float64) if counts.any() else np.ones(len(counts))
 

@@ -1,4 +1,4 @@
-"""What travels between server and clients: stacks of tensors by name, a row for each client.
+"""Messages between server and clients: stacks of tensors by name, a row for each client.
 
 Nothing here is done client by client: a round of a thousand clients is a few stacks. A node on Flower gets its row.
 """
@@ -51,19 +51,18 @@ class ByClient(Mapping[int, Tensor]):
 
     @classmethod
     def none(cls) -> ByClient:
-        """Of no client."""
         return cls(np.empty(0, dtype=np.int64), torch.empty(0))
 
 
 @dataclass(frozen=True, eq=False)
 class Parcels(Mapping[int, Message]):
-    """What is sent to some clients; also a mapping from a client to its message."""
+    """Messages to some clients; also a mapping from a client to its message."""
 
     clients: Ids
     shared: Message = field(default_factory=dict, repr=False)
-    """What all of them get alike, without a client dimension: stored, sent and counted once."""
+    """Tensors that all of them get alike, without a client dimension: stored, sent and counted once."""
     own: Message = field(default_factory=dict, repr=False)
-    """What each of them gets for itself, `[n, ...]`."""
+    """Tensors that each of them gets for itself, `[n, ...]`."""
     STACKS: ClassVar[tuple[str, ...]] = ("own",)
     """The fields with a row for each client …"""
     NUMBERS: ClassVar[tuple[str, ...]] = ()
@@ -84,7 +83,7 @@ class Parcels(Mapping[int, Message]):
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the tensors that a client gets."""
+        """Names of the tensors that a client gets."""
         return frozenset((*self.shared, *self.own))
 
     @cached_property
@@ -121,12 +120,12 @@ class Tasks(Parcels):
     step: str = "train"
     lane: int = 0
     begun: Message = field(default_factory=dict, repr=False)
-    """Where each client begins, `[n, ...]`, as far as the server knows, if it begins from what it kept instead of what
-    it is sent. It is not sent: attacks and defences measure updates from there.
+    """Start of each client, `[n, ...]`, as far as the server knows, if it begins from what it kept instead of what it
+    is sent. It is not sent: attacks and defences measure updates from there.
     """
     groups: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
-    """Which clients learn together, `[n]`: a defence compares the updates of those with the same number; below 0 with
-    nobody's. Empty: all learn together. It is not sent.
+    """Group number of each client, `[n]`, shared by those that learn together: a defence compares the updates of those
+    with the same number; below 0 with nobody's. Empty: all learn together. It is not sent.
     """
     STACKS: ClassVar[tuple[str, ...]] = ("own", "begun")
     NUMBERS: ClassVar[tuple[str, ...]] = ("groups",)
@@ -147,13 +146,13 @@ class Replies:
     """`[n, ...]`."""
     step: str = "train"
     lanes: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
-    """Of each reply; empty: all in lane 0."""
+    """Lane of each reply; empty: all in lane 0."""
     rounds: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False)
     """The round of the tasks that they answer."""
     coded: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64), repr=False, kw_only=True)
     """Bytes of each reply, if they travelled coded; empty: as many as its tensors have."""
     asked: np.ndarray | None = field(default=None, repr=False, kw_only=True)
-    """Who was asked since the replies before, if these are not all who have a task."""
+    """Clients that were asked since the replies before, if these are not all who have a task."""
 
     def __post_init__(self) -> None:
         clients = np.asarray(self.clients, dtype=np.int64)
@@ -232,11 +231,11 @@ class Replies:
         return [but(self, **each[row], tensors={name: some[row] for name, some in tensors.items()}) for row in rows]
 
     def in_lane(self: R, lane: int) -> R:
-        """Those of one lane."""
+        """Keep the replies of one lane."""
         return self.only(np.flatnonzero(self.lanes == lane))
 
     def whole(self) -> Replies:
-        """The same with all rows of everything in this process: for what works on `tensors`."""
+        """Give all rows of everything in this process, for what works on `tensors`."""
         return self
 
     # -- less than all rows ----------------------------------------------------------------------------------------
@@ -260,7 +259,7 @@ class Replies:
         return updates.sums_of_updates(weights, self.tensors[name], origins)
 
     def mean(self, name: str) -> Tensor:
-        """Of all rows."""
+        """Mean of all rows."""
         return self.tensors[name].mean(dim=0)
 
     def sum_of_products(self, left: str, right: str) -> Tensor:
@@ -281,10 +280,12 @@ class Replies:
 
 
 LARGEST = 1e15
-"""Of a number that another machine sends: the squares of a hundred million such numbers still add up in float32."""
+"""The largest number that another machine may send: the squares of a hundred million such numbers still add up in
+float32.
+"""
 FARTHEST = 1000.0
-"""How many times longer than the median of a round an update from another machine may be. Honest ones differ with the
-number of steps and the data; this is no defence, only the end of what can be an accident.
+"""Longest update from another machine, as a multiple of the round's median. Honest ones differ with the number of steps
+and the data; this is no defence, only the end of what can be an accident.
 """
 
 
@@ -309,12 +310,12 @@ class Evaluations:
     sent: ByClient = field(default_factory=ByClient.none)
     """The model that the server sends (or would send), before any local step."""
     trained: ByClient = field(default_factory=ByClient.none)
-    """The same model after the client's local steps."""
+    """The model after the client's local steps."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """By client, `[n]`; one may be there twice."""
+    """Bytes exchanged with each of `clients`, `[n]`; one may be there twice."""
 
     clients: np.ndarray
     both_ways: np.ndarray
@@ -333,16 +334,16 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What comes of one exchange: from an engine, and with what it cost to whoever hands it to the algorithm."""
+    """Result of one exchange: from an engine, and with what it cost to whoever hands it to the algorithm."""
 
     replies: Replies
     failures: list[Failure] = field(default_factory=list)
     evaluations: Evaluations = field(default_factory=Evaluations)
     tasks: Sequence[Tasks] = ()
-    """What those who replied would be asked now: late replies are measured from there, too."""
+    """Tasks that those who replied would get now: late replies are measured from there, too."""
     cost: Traffic | None = None
     staleness: np.ndarray | None = None
-    """How many rounds ago each reply began, where that may differ."""
+    """Rounds since each reply began, where that may differ."""
 
 
 def size_of(message: Message) -> int:
@@ -359,7 +360,7 @@ def _size_of_row(stack: Message) -> int:
 
 
 def beginnings(tasks: Tasks, reply: Message) -> Message:
-    """Where the trained models in a stack of replies `[n, ...]`, or differences of models, started from: `[n, ...]`.
+    """Starts of the trained models in a stack of replies `[n, ...]`, or of differences of models: `[n, ...]`.
 
     `tasks` are those that they answer, row by row. That is what a task says its client kept, or what it was sent, under
     the same name; one of several models, if it replies with its `choice` of them; or 0 for `updates`.
@@ -368,7 +369,7 @@ def beginnings(tasks: Tasks, reply: Message) -> Message:
 
 
 def origins(sent: Message, reply: Message) -> Message:
-    """The same of replies to what was `sent`, `[n, ...]`: what both ends know."""
+    """Starts of the replies to what was `sent`, `[n, ...]`: what both ends know."""
     found = {name: sent[name] for name, tensor in reply.items() if name in sent and tensor.shape == sent[name].shape}
     if "model" in reply and "choice" in reply and "models" in sent:
         choice = reply["choice"].long()
@@ -379,7 +380,7 @@ def origins(sent: Message, reply: Message) -> Message:
 
 
 def beginnings_of(tasks: Sequence[Tasks], clients: Ids, reply: Message) -> Message:
-    """The same of the replies `[k, ...]` of these clients, ascending, of whom each has one of these tasks."""
+    """Starts of the replies `[k, ...]` of these clients, ascending, of whom each has one of these tasks."""
     if len(tasks) == 1 and not tasks[0].own and not tasks[0].begun:
         shared = tasks[0].shared.items()
         return origins({name: tensor.expand(len(clients), *tensor.shape) for name, tensor in shared}, reply)
@@ -421,7 +422,7 @@ def added_up(groups: Sequence[Sequence[Traffic]]) -> list[Traffic]:
 def traffic(
     tasks: Sequence[Tasks], replies: Replies, graph: Graph | None = None, everyone: np.ndarray | None = None
 ) -> Traffic:
-    """What one exchange costs each client, on any engine: the tensors of tasks and replies, without headers.
+    """Cost of one exchange to each client, on any engine: the tensors of tasks and replies, without headers.
 
     What is sent only for evaluation is not part of the algorithm and not counted. With a `graph` of `everyone` there is
     no server: a reply goes to each neighbour of its sender, and a task is what its client holds.
@@ -445,7 +446,7 @@ def traffic(
 
 
 def bytes_down(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray | int:
-    """What each of these clients, who are in any order and all have tasks, gets: `[n]`, or one number for all."""
+    """Bytes that each of these clients, who are in any order and all have tasks, gets: `[n]`, or one number for all."""
     if len(tasks) == 1:
         return tasks[0].size
     found = np.zeros(len(clients), dtype=np.int64)
@@ -456,7 +457,7 @@ def bytes_down(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray | int:
 
 
 def tasks_for(tasks: Sequence[Tasks], clients: np.ndarray) -> np.ndarray | int:
-    """How many of these tasks, in different lanes, each of these clients has: `[n]`, or one number for all."""
+    """Number of these tasks, in different lanes, that each of these clients has: `[n]`, or one number for all."""
     if len(tasks) == 1:
         return 1
     found: np.ndarray = np.sum([found_among(some.clients, clients)[1] for some in tasks], axis=0)
@@ -499,14 +500,14 @@ def take_rows(tensor: Tensor, rows: np.ndarray) -> Tensor:
 
 
 def is_all(rows: np.ndarray, count: int) -> bool:
-    """Whether `rows` are 0 … count − 1."""
+    """True if `rows` are 0 … count − 1."""
     if len(rows) != count or not count:
         return not count and not len(rows)
     return bool(rows[0] == 0 and rows[-1] == count - 1) and (count < 3 or bool((rows[1:] > rows[:-1]).all()))
 
 
 def _is_range(rows: np.ndarray) -> bool:
-    """Whether each of these rows, at least one, follows the one before it."""
+    """True if each of these rows, at least one, follows the one before it."""
     return len(rows) == 1 or bool(rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] > rows[:-1]).all())
 
 
@@ -521,7 +522,7 @@ def places(clients: Ids, wanted: np.ndarray) -> np.ndarray:
 
 
 def found_among(clients: Ids, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each of the wanted is among `clients`, ascending, and whether it is there at all."""
+    """Places of the wanted among `clients`, ascending, and a mask of those that are there at all."""
     rows = clients.searchsorted(wanted)
     if not len(clients):
         return rows, np.zeros(len(wanted), dtype=bool)

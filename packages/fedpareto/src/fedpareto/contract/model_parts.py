@@ -68,7 +68,7 @@ def calibrated(clients: Clients, anatomy: Conditioned, parts: Message) -> Messag
 
 
 def _makes_last_layer(anatomy: Conditioned) -> Tensor:
-    """Which parameters of the hypernetwork give the last layer of the head; booleans `[h]`."""
+    """Mask of the hypernetwork's parameters that give the last layer of the head; booleans `[h]`."""
     layout, last = anatomy.hypernetwork.layout, list(anatomy.head.layers.values())[-1]
     which = torch.zeros(layout.size, dtype=torch.bool)
     tensors = layout.unflatten(which)

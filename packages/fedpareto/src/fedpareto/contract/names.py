@@ -36,7 +36,7 @@ def client_of(text: str, names: Sequence[str], clients: Sequence[int]) -> int:
 
 
 def by_client(given: Mapping[str, Any], names: Sequence[str], clients: int) -> list[Any]:
-    """What each client is given, of what is given by name; the rest has what OTHERS have."""
+    """List for each client what it is given, of what is given by name; the rest has what OTHERS have."""
     found: dict[int, Any] = {}
     for text, value in given.items():
         if text.strip() == OTHERS:

@@ -1,4 +1,4 @@
-"""What a model's outputs mean, in the user's terms: enough to read a prediction without the data it was trained on."""
+"""Meaning of a model's outputs, in the user's terms: enough to read a prediction without the data it was trained on."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ class Output:
     """One thing that a model predicts: a label's column, a task of several, or the action to take."""
 
     name: str
-    """Of the column or task, such as "income"."""
+    """Name of the column or task, such as "income"."""
     classes: tuple[str, ...]
-    """What it can be, in the order of the model's own outputs; of a yes-or-no answer first the negative one, then the
-    positive one, whose probability the model gives. None: the answer is a number."""
+    """Possible answers, in the order of the model's own outputs; of a yes-or-no answer first the negative one, then the
+    positive one, whose probability the model gives. None: the answer is a number.
+    """
     measure: str = PROBABILITY
-    """What the model says of each class: its probability, or what it is worth (VALUE)."""
+    """Measure that the model gives of each class: its probability, or what it is worth (VALUE)."""
 
     @property
     def positive(self) -> str:
-        """Of two classes, the one that counts as 1."""
+        """The one of two classes that counts as 1."""
         return self.classes[-1]
 
     @property
     def is_probable(self) -> bool:
-        """Whether the model gives a probability of each class, so that they sum to 1."""
+        """True if the model gives a probability of each class, so that they sum to 1."""
         return bool(self.classes) and self.measure == PROBABILITY
 
     def to_json(self) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from fedpareto.tensors.rows import Batch, Rows, Splits
 
 NEWTON_STEPS, INNER_STEPS, HALVINGS = 50, 200, 20
 TOLERANCE = 1e-4
-"""Of each entry of the gradient of the mean loss, as in scikit-learn."""
+"""Tolerance on each entry of the gradient of the mean loss, as in scikit-learn."""
 ENOUGH = 1e-4
-"""Of a slope, the share that has to come true for a step to be taken."""
+"""Share of a slope that has to come true for a step to be taken."""
 DAMPING = 1e-6
-"""Of steps, for each row; where they end does not depend on it."""
+"""Damping of steps, for each row; where they end does not depend on it."""
 DOUBLE = 10**6
 """Numbers of a table up to which a fit is in double precision."""
 AT_ONCE = 2**24
@@ -23,10 +23,10 @@ AT_ONCE = 2**24
 MOST_WORK = 2 * 10**7
 """Rows times inputs times classes that a fit reads: of larger tables every client gives every k-th row only."""
 FEWEST_ROWS = 20
-"""Of a client: where the work leaves fewer, there is no plain model."""
+"""Fewest rows of a client: where the work leaves fewer, there is no plain model."""
 MOST_KNOWN = 64
 _KNOWN: dict[tuple[str, str, str], dict[str, np.ndarray]] = {}
-"""What was measured in this process: a sweep or a demo runs many algorithms on the same rows."""
+"""Points measured in this process: a sweep or a demo runs many algorithms on the same rows."""
 
 
 def plain_points(problem: SupervisedProblem, splits: Splits) -> dict[str, np.ndarray]:
@@ -63,7 +63,7 @@ def _measured(problem: SupervisedProblem, train: Rows, test: Rows) -> dict[str, 
 def _points(
     problem: SupervisedProblem, train: Rows, test: Rows, own: list[list[tuple[int, int]]], most: int, width: int
 ) -> np.ndarray:
-    """Of one model for each entry of `own`, places and lengths in the training rows; `[n, m]`."""
+    """Points of one model for each entry of `own`, places and lengths in the training rows; `[n, m]`."""
     models, clients = len(own), len(test.counts)
     alike = 1 if test.are_shared else clients
     longest = max(min(sum(count for _, count in one), most) for one in own)

@@ -20,7 +20,7 @@ class Policy(ABC):
     @property
     @abstractmethod
     def networks(self) -> Mapping[str, MLP]:
-        """By the prefix of their names in the layout, in that order."""
+        """Networks in order, by the prefix of their names in the layout."""
 
     @abstractmethod
     def act(self, parameters: Mapping[str, Tensor], observation: Tensor) -> Tensor:

@@ -18,12 +18,13 @@ from fedpareto.config.bounds import Bounded, Endless, NotNegative, OpenShare, Po
 from fedpareto.config.errors import UserError
 
 Part: TypeAlias = Literal["update", "losses", "objectives", "choice", "count", "public"]
-"""What a tensor of a reply is, so that privacy knows how to hide a client in it: something that is clipped as a whole
-(measured from where it began, see core.messages.origins); losses, cut off at `largest_loss`; objectives, within their
-ranges; one of several possible answers, by its number; a number of rows, for which 1 is sent; or nothing about rows.
+"""The kind of a tensor of a reply, so that privacy knows how to hide a client in it: something that is clipped as a
+whole (measured from where it began, see contract.messages.origins); losses, cut off at `largest_loss`; objectives,
+within their ranges; one of several possible answers, by its number; a number of rows, for which 1 is sent; or nothing
+about rows.
 """
 Objectives: TypeAlias = Literal["exact", "rounded", "noised", "withheld"]
-"""How clients report the objectives of models."""
+"""Ways in which clients report the objectives of models."""
 
 ORDERS = (*range(2, 33), 40, 48, 64)
 """Rényi orders that the subsampled bound is minimised over; more of them cost seconds and change little."""
@@ -56,13 +57,13 @@ class Privacy(Bounded):
     values_share: OpenShare = 0.1
     """Share of a reply's privacy that its losses, objectives and choices have together; its updates have the rest."""
     objectives: Objectives = "exact"
-    """How clients report objectives: as they are; rounded, which is no protection by itself; with noise; or not."""
+    """Report of objectives by clients: as they are; rounded, which is no protection by itself; with noise; or not."""
     objectives_noise: Positive = 1.0
     """z of a report with noise: one that holds k values has the deviation z√k on each, times the objective's range."""
     objectives_digits: Whole = 2
     """Decimals of a rounded report."""
     dropouts: ShareBelowOne = 0.3
-    """Of `distributed`: share of a round's clients whose noise may be missing, because they drop out or are in league
+    """Share of a round's clients whose noise may be missing in `distributed`, because they drop out or are in league
     with the server; beyond it, ε grows faster.
     """
     budget: Endless = math.inf
@@ -108,14 +109,14 @@ class Privacy(Bounded):
 
     @property
     def report_cost(self) -> float:
-        """The same of the objectives of one model: a client's rows may move each of them over its whole range."""
+        """Cost of the objectives of one model: a client's rows may move each of them over its whole range."""
         if self.objectives == "withheld":
             return 0.0
         return self.objectives_noise**-2 if self.objectives == "noised" else math.inf
 
     def longest_mean(self, clients: int, numbers: int, parts: int) -> float:
-        """How long the mean update of so many clients can be, over `numbers` entries in `parts` that are clipped each;
-        with room for noise and rounding that is never used up.
+        """Largest length of the mean update of so many clients, over `numbers` entries in `parts` that are clipped
+        each; with room for noise and rounding that is never used up.
         """
         if self.kind == "none":
             return math.inf
@@ -132,7 +133,7 @@ class Privacy(Bounded):
 
 @dataclass(frozen=True)
 class Exposure:
-    """How often a run has used its clients so far, with all its seeds: they train on the same rows."""
+    """Uses that a run has made of its clients so far, with all its seeds: they train on the same rows."""
 
     most: float
     """Replies for which the most often selected client was selected; one whose noise was less than agreed counts more.
@@ -142,7 +143,7 @@ class Exposure:
     """Clients selected in a round, always as many, and none twice."""
     clients: int
     drawn: bool = True
-    """Whether all of them are drawn at random, each as likely as any other."""
+    """True if all of them are drawn at random, each as likely as any other."""
     reports: int = 0
     """Models whose objectives a client has reported, at the most."""
 
@@ -162,7 +163,7 @@ def epsilon(privacy: Privacy, exposure: Exposure) -> float:
 
 
 def epsilon_of_all(privacy: Privacy, exposure: Exposure) -> float:
-    """The same of everything that leaves a client: infinite where it reports objectives as they are, or rounded."""
+    """ε of everything that leaves a client: infinite where it reports objectives as they are, or rounded."""
     if exposure.reports and math.isinf(privacy.report_cost):
         return math.inf
     return epsilon(privacy, exposure)
@@ -176,12 +177,12 @@ def need_accountant(privacy: Privacy) -> None:
 
 @lru_cache(maxsize=1024)
 def _gaussian(z: float, delta: float) -> float:
-    """Of a Gaussian mechanism whose noise has z times the deviation of its sensitivity."""
+    """ε of a Gaussian mechanism whose noise has z times the deviation of its sensitivity."""
     return float(_accounting().get_epsilon_gaussian(z, delta))
 
 
 def _concentrated(cost: float, delta: float) -> float:
-    """Of whatever has a Rényi divergence of at most α·cost / 2 for each order α, as discrete Gaussians have: Canonne,
+    """ε of whatever has a Rényi divergence of at most α·cost / 2 for each order α, as discrete Gaussians have: Canonne,
     Kamath and Steinke, 2020, proposition 12.
     """
     # A fine grid around the order that is best for the simpler bound, cost α / 2 + log(1/δ) / (α − 1).

@@ -35,9 +35,9 @@ class Objective:
     lowest: float | None = None
     """No model has a value below this; None: there is no such bound. A server refuses reported values outside."""
     highest: float | None = None
-    """The same above."""
+    """Upper end of its range."""
     fairness: bool = False
-    """Whether it is a notion of fairness, of which 1 is perfect: see SolutionSet.only."""
+    """True if it is a notion of fairness, of which 1 is perfect: see SolutionSet.only."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Readout:
     """Losses that are a function of an MLP's outputs."""
 
     network: MLP
-    """Its parameters are the whole model."""
+    """The network whose parameters are the whole model."""
     inputs: Callable[[Batch], Tensor]
-    """What it gets of a minibatch, `[n, b, in]`."""
+    """Inputs that it gets of a minibatch, `[n, b, in]`."""
     losses: Callable[[Tensor, Batch], Tensor]
     """Losses `[n, m]` of outputs `[n, b, out]`."""
     slopes: Callable[[Tensor, Batch, Tensor], Tensor] | None = None
@@ -75,13 +75,13 @@ class Problem(ABC):
 
     @property
     def validates(self) -> bool:
-        """Whether clients set validation rows aside, on which something can be chosen."""
+        """True if clients set validation rows aside, on which something can be chosen."""
         return False
 
     @property
     @abstractmethod
     def objectives(self) -> tuple[Objective, ...]:
-        """What is measured, in the order of all `[m]` vectors of this problem."""
+        """The objectives that are measured, in the order of all `[m]` vectors of this problem."""
 
     @property
     @abstractmethod
@@ -94,7 +94,7 @@ class Problem(ABC):
 
     @abstractmethod
     def learner(self) -> Learner:
-        """How clients learn on this problem unless the user says otherwise."""
+        """The way in which clients learn on this problem unless the user says otherwise."""
 
     @abstractmethod
     def score(self, clients: Stack, model: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class Problem(ABC):
         return list(splits)
 
     def judge(self, clients: int, seed: int) -> Judge | None:
-        """How the server of a federation measures models by itself; None where it has nothing to measure them on."""
+        """The server's own measurement of models; None where it has nothing to measure them on."""
         return None
 
     def known_front(self) -> np.ndarray | None:
@@ -128,18 +128,18 @@ class Problem(ABC):
         return None
 
     def default_clients(self) -> int:
-        """How many clients a run has unless the user says otherwise."""
+        """Number of clients of a run unless the user says otherwise."""
         return 10
 
     def client_names(self, clients: int) -> list[str]:
-        """What each client is, such as a branch; empty where they are only numbers."""
+        """The name of each client, such as a branch; empty where they are only numbers."""
         return []
 
     rebuilt_by_name: ClassVar[bool] = False
-    """Whether a model needs its problem to be used, made again from name and parameters: see `answers`."""
+    """True if a model needs its problem to be used, made again from name and parameters: see `answers`."""
 
     def input_schema(self, clients: int, seed: int) -> Inputs | None:
-        """How raw rows, images or texts become the inputs of the model; None where the model cannot be used later.
+        """The way from raw rows, images or texts to the inputs of the model; None where the model cannot be used later.
 
         Unless the problem is `rebuilt_by_name`, the model is an MLP whose one output is the log-odds of a positive
         decision.
@@ -147,18 +147,20 @@ class Problem(ABC):
         return None
 
     def dense(self) -> Problem:
-        """The same with all connections of its network, if it has some of them only: of models as they are kept."""
+        """The problem with all connections of its network, if it has some of them only: that of models as they are
+        kept.
+        """
         return self
 
     def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """What n models say of inputs `[n, b, ...]`: for each of `outputs` the scores of its classes, `[n, b, h, k]`.
+        """Answers of n models to inputs `[n, b, ...]`: for each of `outputs` the scores of its classes, `[n, b, h, k]`.
 
         They are log-odds or values; of an output without classes it is the number itself, k = 1. No data are needed.
         """
         raise NotImplementedError(f"{self.name} is not rebuilt by name")
 
     def outputs(self) -> tuple[Output, ...]:
-        """What the model predicts, one entry for each head; none where a problem does not say."""
+        """Outputs of the model, one entry for each head; none where a problem does not say."""
         return ()
 
     def examples(self, clients: int, seed: int, client: int) -> list[dict[str, Any]]:
@@ -189,7 +191,7 @@ class SupervisedProblem(Problem):
     """A problem whose clients hold rows and minimise differentiable losses on them."""
 
     row_by_row: ClassVar[bool] = False
-    """Whether losses and reported objectives are means over rows, so that many rows need not be in memory at once."""
+    """True if losses and reported objectives are means over rows, so that many rows need not be in memory at once."""
 
     @abstractmethod
     def data(self, clients: int, seed: int) -> Splits:
@@ -208,7 +210,9 @@ class SupervisedProblem(Problem):
         """The objectives as they are reported, `[n, m]`, of n models on all rows of a split."""
 
     def readout(self) -> Readout | None:
-        """How `losses` follow from the outputs of an MLP that is the whole model, where they do: training is faster."""
+        """The readout by which `losses` follow from the outputs of an MLP, if that is the whole model: training is
+        faster.
+        """
         return None
 
     def classes(self) -> tuple[str, int] | None:
@@ -216,7 +220,7 @@ class SupervisedProblem(Problem):
         return None
 
     def plain_inputs(self, batch: Batch) -> Tensor | None:
-        """What a plain model reads of rows, `[n, b, f]`: see `core.plain`. None: the problem has no plain model.
+        """Inputs of a plain model from rows, `[n, b, f]`: see `contract.plain`. None: the problem has no plain model.
 
         With f = 0 it is the most frequent class.
         """
@@ -284,7 +288,9 @@ class SupervisedProblem(Problem):
 
 
 def most_frequent(rows: Rows, column: str) -> np.ndarray:
-    """How often the most frequent class of each head is right at each client, `[1, n, heads]`; see `constants`."""
+    """Share of rows for which the most frequent class of each head is right at each client, `[1, n, heads]`; see
+    `constants`.
+    """
     clients = range(1 if rows.are_shared else len(rows.counts))
     labels = [rows.of_client(client)[column].view(int(rows.counts[client]), -1) for client in clients]
     best = torch.stack([head.bincount().argmax() for head in torch.cat(labels).long().unbind(-1)])

@@ -25,7 +25,7 @@ FINE_TUNED, SAFE = "+ft", "+safe"
 VARIANTS = {FINE_TUNED: "fine_tuning.FineTuned", SAFE: "safe.Safe"}
 """Wrappers of an algorithm by the end of its name: classes in `fedpareto.algorithms.wrappers`."""
 KINDS: dict[str, Any] = {"fedpareto.algorithms": Algorithm, "fedpareto.problems": Problem}
-"""What the classes of a folder of this package, and of the entry-point group of that name, are."""
+"""Base classes of the classes of a folder of this package, and of the entry-point group of that name."""
 
 
 def algorithms() -> dict[str, type[Algorithm[Any]]]:
@@ -44,7 +44,7 @@ def refresh() -> None:
 
 
 def broken() -> list[str]:
-    """What other packages offer and cannot be used, a sentence each. It is no obstacle to anything else."""
+    """Sentences, one each, on what other packages offer and cannot be used. It is no obstacle to anything else."""
     return [why for group in KINDS for why in _discover(group)[1].values()]
 
 
@@ -99,7 +99,7 @@ def secured(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Algorithm[Any]:
 
 
 def stepping() -> Any:
-    """How step sizes are chosen on validation rows: the module algorithms.wrappers.stepped."""
+    """The module that chooses step sizes on validation rows, algorithms.wrappers.stepped."""
     return _wrappers("stepped")
 
 
@@ -136,7 +136,7 @@ def _own(group: str) -> dict[str, Any]:
 
 
 def _offered(group: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """What other packages' entry points offer by name, and why some of them cannot be used."""
+    """Objects that other packages' entry points offer by name, and why some of them cannot be used."""
     found: dict[str, Any] = {}
     broken: dict[str, str] = {}
     for point in entry_points(group=group):

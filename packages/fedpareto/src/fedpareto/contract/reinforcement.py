@@ -28,7 +28,9 @@ LOOK_UP = 20
 
 
 class ReinforcementProblem(Problem):
-    """What clients report are vector returns: the mean over episodes of the rewards' sum."""
+    """A problem of reinforcement learning, whose clients report vector returns: the mean over episodes of the rewards'
+    sum.
+    """
 
     rebuilt_by_name: ClassVar[bool] = True
     episodes: int
@@ -70,7 +72,7 @@ class ReinforcementProblem(Problem):
         return tuple(Output(f"action {place}", ()) for place in range(actions.size))
 
     def answers(self, parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        """What each action is worth, or the vector between the environment's bounds."""
+        """Values of the actions, or the vector between the environment's bounds."""
         if isinstance(self.policy, ValuePolicy):
             return self.policy.network(parameters, inputs).unsqueeze(2)
         return self.environment.scaled(self.policy.act(parameters, inputs)).unsqueeze(-1)

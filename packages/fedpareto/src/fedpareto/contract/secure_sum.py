@@ -21,13 +21,13 @@ from fedpareto.config.bounds import AtLeast, Bounded, ShareBelowOne, Whole
 from fedpareto.config.errors import UserError
 
 VERSION = 2
-"""Of the protocol: parties of one federation have the same."""
+"""Version of the protocol: parties of one federation have the same."""
 STEPS = ("advertise", "share", "train", "unmask")
 """The exchanges of a round."""
 FEWEST = 3
 """Clients in a sum: of two, each knows the other's part."""
 UNLIKELY = 2.0**-40
-"""How probable it may be that a graph of neighbours does not protect, with `colluding` clients."""
+"""Largest probability that a graph of neighbours does not protect, with `colluding` clients."""
 NOBODY = -1
 """In a list of neighbours, where there is none."""
 
@@ -50,7 +50,7 @@ class SecureSum(Bounded):
     colluding: ShareBelowOne = 0.1
     """Share of the clients that may be in league with the server, for which `neighbours` are counted."""
     bits: int = 64
-    """Of each number in the ring, 32 or 64: what a number costs on the way."""
+    """Bits of each number in the ring, 32 or 64: what a number costs on the way."""
     precision: Whole = 24
     """Bits of it behind the binary point: numbers are rounded to multiples of 2^-precision."""
 
@@ -69,13 +69,13 @@ class SecureSum(Bounded):
         return Ring(self.bits, self.precision)
 
     def most_neighbours(self, clients: int) -> int:
-        """Of each client among so many, at the most."""
+        """The most neighbours that each client among so many has."""
         wanted = self.neighbours or _enough(clients, self.colluding, self.threshold)
         # A ring of clients has as many neighbours on either side.
         return clients - 1 if wanted >= clients - 1 else wanted + wanted % 2
 
     def needed(self, of: int) -> int:
-        """How many of so many have to be there: more than the threshold."""
+        """Number of so many holders that have to be there: more than the threshold."""
         return _more_than(self.threshold, of)
 
 
@@ -88,12 +88,12 @@ class Ring:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of its numbers in tensors, where they are signed."""
+        """Type of its numbers in tensors, where they are signed."""
         return torch.int64 if self.bits == 64 else torch.int32
 
     @property
     def words(self) -> np.dtype[np.unsignedinteger]:
-        """The same in arrays, where they wrap around; in one byte order on every machine."""
+        """Type of its numbers in arrays, where they wrap around; in one byte order on every machine."""
         return np.dtype("<u8" if self.bits == 64 else "<u4")
 
     @property
@@ -102,7 +102,7 @@ class Ring:
         return 2.0**-self.precision
 
     def largest(self, clients: int) -> float:
-        """What each of so many clients may have in an entry, so that no sum wraps around."""
+        """The largest entry that each of so many clients may have, so that no sum wraps around."""
         return float(2 ** (self.bits - 1) // clients - 1) * self.unit
 
     def encoded(self, values: Tensor, clients: int) -> Tensor:

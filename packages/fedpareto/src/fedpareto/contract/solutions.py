@@ -53,7 +53,8 @@ class SolutionSet:
         return dominance.front(self.points, maximise=self.maximise)
 
     def only(self, rank: int = 1, converged: bool = False) -> SolutionSet:
-        """Those that a front is drawn of, without outliers: under noise a front consists of these (thesis, A.3.5).
+        """Keep the solutions that a front is drawn of, without outliers: under noise a front consists of these (thesis,
+        A.3.5).
 
         `rank` k leaves out the points of the k − 1 fronts before: the front of the rest is the one of rank k (Deb et
         al. 2002). `converged` first leaves out who is too fair to be true: see `filters.is_converged`.
@@ -68,11 +69,11 @@ class SolutionSet:
         )
 
     def hypervolume(self) -> float:
-        """Of the points, from the objectives' reference point."""
+        """Hypervolume of the points, from the objectives' reference point."""
         return indicators.hypervolume(self.points, self.reference, maximise=self.maximise)
 
     def own_utilities(self) -> np.ndarray | None:
-        """What each client has of its own model under its own preference, `[n]`; None if preferences are private."""
+        """Utility of each client's own model under its own preference, `[n]`; None if preferences are private."""
         if self.preferences is None:
             return None
         return indicators.own_utilities(self.points, self.preferences, self.maximise)
@@ -113,7 +114,7 @@ def roles(parts: Sequence[str]) -> list[int]:
 
 
 def tested_on(problem: Problem, splits: Splits, clients: rng.Addresses | None) -> Tested | None:
-    """What a seed's models are tested on, and what a constant answer scores there.
+    """Test rows of a seed's models, and the scores of constant answers there.
 
     None without test rows that have classes: only there is a row right or wrong, so that few of them are luck. Plain
     models need training rows as well. Where clients act instead, it is what they have by chance.

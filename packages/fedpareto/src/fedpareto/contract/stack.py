@@ -18,7 +18,7 @@ from fedpareto.tensors.rows import Batch, Splits
 
 @dataclass(frozen=True)
 class Tampering:
-    """How attackers among n clients falsify their loss f and their number of rows; 1, 0 and 1 for honest ones."""
+    """Falsification of loss f and number of rows by attackers among n clients; 1, 0 and 1 for honest ones."""
 
     scale: Tensor
     """a `[n]`: what is trained and reported is a·f + b …"""
@@ -33,7 +33,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """By which users call it."""
+        """The name by which users call it."""
 
 
 @dataclass(kw_only=True)
@@ -41,7 +41,7 @@ class Stack:
     """Tensors have the client dimension first; row i of each belongs to the client `addresses[i]`."""
 
     problem: Named
-    """What they learn; a learner asks whether it is of its kind."""
+    """The problem that they learn; a learner asks whether it is of its kind."""
     splits: Splits
     addresses: rng.Addresses
     """Seed, client, round and lane of each row: the address of its random streams."""
@@ -54,7 +54,7 @@ class Stack:
     recordings: Recordings = field(default_factory=Recordings)
     """Recorded training steps; an engine keeps them from round to round."""
     tampering: Tampering | None = None
-    """What the attackers among them falsify; None: all are honest."""
+    """Falsifications by the attackers among them; None: all are honest."""
     own: Message = field(default_factory=dict)
     """Parameters of the learner that differ from row to row, `[n, 1]` by name (see Learner.own)."""
 
@@ -89,7 +89,7 @@ class Stack:
         return replace(self, addresses=self.addresses[:1], positions=positions, preferences=preferences)
 
     def share(self, split: str) -> bool:
-        """Whether all of them hold the same rows of a split."""
+        """True if all of them hold the same rows of a split."""
         rows = self.splits[split]
         starts, counts = rows.starts[self.positions], rows.counts[self.positions]
         return bool((starts == starts[0]).all() and (counts == counts[0]).all())

@@ -17,21 +17,21 @@ class Box:
     """One box: what methods in it have in common."""
 
     number: int
-    """In the order of section 2.2."""
+    """Place in the order of section 2.2."""
     level: Literal["top", "federation", "client"]
-    """Of the federated system: where several objectives enter."""
+    """Level of the federated system at which several objectives enter."""
     family: str
     """The label that a method of this box bears."""
     branch: str
-    """What the family is a part of."""
+    """Branch of which the family is a part."""
     solutions: Literal["one", "front", "client-specific"]
-    """What comes out: one solution, a set of compromises to choose from, or one solution for each client."""
+    """Result: one solution, a set of compromises to choose from, or one solution for each client."""
     leads: Literal["server", "client", "distributed"]
-    """Who decides what is tried next."""
+    """Side that decides what is tried next."""
     section: str
-    """Of the thesis."""
+    """Section of the thesis."""
     was_empty: bool = False
-    """Whether the thesis knows no work in it."""
+    """True if the thesis knows no work in it."""
     ways: tuple[str, ...] = ()
     """Occupants that are no algorithms but go with all of them: a command, or a key of a spec with its value."""
 
@@ -58,7 +58,7 @@ LEVELS = {"top": "top level", "federation": "federation level", "client": "clien
 
 
 def occupants(algorithms: Mapping[str, Any]) -> dict[Box, tuple[str, ...]]:
-    """Who is in each box, by the labels of these algorithms and by other ways to fill it."""
+    """Algorithms in each box, by their labels, and other ways to fill it."""
     return {box: (*box.ways, *_bearing(algorithms, box)) for box in BOXES}
 
 

@@ -240,7 +240,7 @@ def telling_makes_a_new_state(algorithm: Algorithm[Any], problem: Problem) -> No
 
 
 def replies_are_accepted(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """What the client steps return is exactly what the algorithm declared, so no engine refuses it."""
+    """Client steps return exactly what the algorithm declared, so no engine refuses it."""
     for outcome in _plain(algorithm, problem).outcomes:
         assert not outcome.failures, f"{algorithm.name}: {outcome.failures[0]}"
 
@@ -270,7 +270,7 @@ def stack_equals_loop(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 
 def same_seed_same_bits(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """The same seed twice is bit-identical; another seed is not."""
+    """Two runs with one seed are bit-identical; with another seed they are not."""
     first = _plain(algorithm, problem, PARTLY).models
     second = trial(algorithm, problem, participation=PARTLY).models
     assert largest_difference(first, second) == 0, f"{algorithm.name}: the same seed gave different bits"
@@ -349,7 +349,7 @@ def only_replies_count(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 
 def reads_what_it_declares(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """Of tensors that grow with the model `tell` reads no more than its `needs`."""
+    """`tell` reads no more of tensors that grow with the model than its `needs`."""
     done = _plain(algorithm, problem)
     state = algorithm.begin(done.engine.settings[0])
     for outcome in done.outcomes:
@@ -363,7 +363,9 @@ def reads_what_it_declares(algorithm: Algorithm[Any], problem: Problem) -> None:
 
 
 def a_mean_says_it_all(algorithm: Algorithm[Any], problem: Problem) -> None:
-    """Where a mean or a sum is said to be all that `tell` needs, it makes the same of as many copies of the mean."""
+    """An algorithm that says that a mean or a sum is all that `tell` needs makes the same of as many copies of the
+    mean.
+    """
     if not (algorithm.averages or (algorithm.sums and type(algorithm).summand is Algorithm.summand)):
         return
     done = _plain(algorithm, problem)

@@ -45,7 +45,7 @@ def _models(problem: SupervisedProblem, count: int) -> Tensor:
 
 
 def losses_of(stack: Clients, models: Tensor) -> Tensor:
-    """Of each client's model on all its training rows, `[n, m]`."""
+    """Loss of each client's model on all its training rows, `[n, m]`."""
     problem = stack.problem
     assert isinstance(problem, SupervisedProblem)
     return problem.losses(problem.layout.unflatten(models), stack.all_rows("train"))
@@ -93,7 +93,7 @@ def padding_does_not_count(problem: SupervisedProblem, clients: int) -> None:
 
 
 def data_follow_the_seed(problem: SupervisedProblem, clients: int) -> None:
-    """The same seed gives the same rows; every client has some."""
+    """Rows follow from the seed; every client has some."""
     first, second = problem.data(clients, 0), problem.data(clients, 0)
     for name, rows in first.items():
         assert isinstance(rows, Rows)

@@ -13,17 +13,15 @@ from fedpareto.record.checkpoint import Checkpoint
 
 
 def clones(message: Message) -> Message:
-    """The same numbers in other memory."""
     return {name: tensor.clone() for name, tensor in message.items()}
 
 
 def equal(one: Message, other: Message) -> bool:
-    """Whether two messages hold the same bits."""
+    """True if two messages hold the same bits."""
     return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
 def copied(tasks: Tasks) -> Tasks:
-    """The same tasks in other memory."""
     return replace(tasks, shared=clones(tasks.shared), own=clones(tasks.own))
 
 
@@ -35,7 +33,7 @@ def image(state: State) -> Checkpoint:
 
 
 def same_image(one: Checkpoint, other: Checkpoint) -> bool:
-    """Whether two snapshots are of the same state."""
+    """True if two snapshots are of the same state."""
     tensors = {name: tensor.nan_to_num() for name, tensor in one.tensors.items()}
     others = {name: tensor.nan_to_num() for name, tensor in other.tensors.items()}
     return equal(tensors, others) and one.values == other.values

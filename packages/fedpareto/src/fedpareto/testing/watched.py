@@ -17,7 +17,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     GRAM: frozenset({SUM, NORMS, GRAM}),
     ALL: frozenset({SUM, NORMS, GRAM, ALL}),
 }
-"""What may be read, by what an algorithm `needs`."""
+"""Methods that may be read, by what an algorithm `needs`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +27,10 @@ class Watched(Replies):
     large: frozenset[str] = frozenset()
     """The tensors that are watched."""
     read: set[str] = field(default_factory=set, repr=False)
-    """What was read of them."""
+    """Methods that were read of them."""
 
     @classmethod
     def of_replies(cls, replies: Replies, large: frozenset[str]) -> Watched:
-        """The same replies, watched."""
         return cls(**{part.name: getattr(replies, part.name) for part in fields(Replies)}, large=large)
 
     def _note(self, what: str, *names: str) -> None:

@@ -45,22 +45,22 @@ USUAL_STRENGTH: Mapping[str, float] = {
 ATTACK_PARAMETERS: Mapping[str, Sequence[str]] = dict.fromkeys(
     ("target", "columns", "value", "poisoned"), ("backdoor",)
 )
-"""Which kinds use each parameter that not all have."""
+"""Kinds that use each parameter which not all have."""
 FORGERIES = ("sign-flip", "gaussian", "collusion", "free-rider")
 """Kinds that change replies."""
 NOISE = ("gaussian", "free-rider")
-"""Of these, the kinds that send noise."""
+"""Kinds that send noise."""
 RELABELLINGS = ("label-flip", "low-quality", "backdoor")
 """Kinds that train on false labels."""
 Position = Callable[[int, np.ndarray], np.ndarray]
-"""Where clients of a federation are among the rows of all federations."""
+"""Places of clients of a federation among the rows of all federations."""
 PURPOSE = "attack"
 """The name of the random streams for attackers' noise."""
 
 
 @dataclass(frozen=True)
 class Attack(Bounded):
-    """What attackers do, and from which round on."""
+    """An attack: the work of attackers, and the round from which on they do it."""
 
     prefix: ClassVar[str] = "attack: "
 
@@ -71,28 +71,28 @@ class Attack(Bounded):
     on it; `seldom` replies now and then only; `low-quality` has false labels in some of its rows; `backdoor` teaches
     the model to answer a trigger with a class of its choice."""
     clients: tuple[int, ...] = ()
-    """Which clients; empty: as many as `share` says, drawn from the seed."""
+    """Attacking clients by number; empty: as many as `share` says, drawn from the seed."""
     share: OpenShare = 0.2
     """Share of the clients that attack, if none are named; at least one, and never all."""
     from_round: Count = 1
     """The first round in which they do."""
     always: bool = False
-    """Whether they take part in every round, in place of other clients that were drawn."""
+    """Take part in every round, in place of other clients that were drawn."""
     strength: Finite | None = None
     """The constant added to or the factor on a loss, the length of a false update relative to the true one, the factor
     on a count, of how many rounds a seldom client replies in one, or the share of false labels; none: 1 for sign-flip,
     collusion, free-rider and backdoor, 5 for seldom, 0.5 for low-quality, else 10.
     """
     target: Whole = 0
-    """Of backdoor: the class that the trigger is to be answered with."""
+    """Class with which the trigger of a backdoor is to be answered."""
     columns: tuple[Whole, ...] = ()
-    """Of backdoor: which numbers of a row, or pixels counted through, are the trigger; empty: the first number, or a
+    """Numbers of a row, or pixels counted through, that are the trigger of a backdoor; empty: the first number, or a
     patch of 3 by 3 pixels in the last corner.
     """
     value: Finite | None = None
-    """Of backdoor: what they are set to; none: 3, of pixels 255."""
+    """Value to which the trigger of a backdoor is set; none: 3, of pixels 255."""
     poisoned: PositiveShare = 0.5
-    """Of backdoor: the share of an attacker's training rows that have the trigger."""
+    """Share of an attacker's training rows that have the trigger of a backdoor."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,24 +171,24 @@ class Raid:
 
     attack: Attack
     attackers: Sequence[frozenset[int]]
-    """Of each federation."""
+    """Attackers of each federation."""
     seeds: Sequence[int]
     twins: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """By a client's position in the rows, that of its copy with false labels; its own if it does not attack."""
+    """Position of the copy with false labels, by a client's position in the rows; its own if it does not attack."""
 
     def among(self, clients: Sequence[Sequence[int]]) -> Raid:
         """The part of it that these clients of each federation take."""
         return replace(self, attackers=[one & set(some) for one, some in zip(self.attackers, clients, strict=True)])
 
     def lies(self, run: int, clients: np.ndarray, round_: int) -> np.ndarray:
-        """Which clients of a federation attack in a round, `[n]`; none in round 0, which only measures."""
+        """Mask of the clients of a federation that attack in a round, `[n]`; none in round 0, which only measures."""
         if round_ < self.attack.from_round:
             return np.zeros(len(clients), dtype=bool)
         return np.isin(clients, list(self.attackers[run]))
 
     @property
     def forges(self) -> bool:
-        """Whether replies are changed."""
+        """True if replies are changed."""
         return self.attack.kind in FORGERIES or (self.attack.kind == "backdoor" and self.attack.force != 1)
 
     def with_twins(self, splits: Splits, problem: Problem, position: Position) -> Splits:
@@ -242,14 +242,14 @@ class Raid:
         return Rows(columns, np.concatenate([rows.starts, starts]), np.concatenate([rows.counts, counts]))
 
     def silent(self, run: int, clients: np.ndarray, round_: int) -> np.ndarray:
-        """Which clients of a federation say nothing in a round, `[n]`: each in its turn they reply."""
+        """Mask of the clients of a federation that say nothing in a round, `[n]`: each in its turn they reply."""
         if self.attack.kind != "seldom":
             return np.zeros(len(clients), dtype=bool)
         found: np.ndarray = self.lies(run, clients, round_) & ((round_ + clients) % int(self.attack.force) != 0)
         return found
 
     def join(self, clients: Clients, lies: np.ndarray) -> Clients:
-        """The same clients, with attackers (those that lie, `[n]`) falsifying their loss, number of rows or labels."""
+        """Make attackers (those that lie, `[n]`) falsify their loss, number of rows or labels."""
         if not lies.any() or self.attack.kind in (*FORGERIES, "seldom"):
             return clients
         if self.attack.kind in RELABELLINGS:
@@ -268,7 +268,7 @@ class Raid:
         )
 
     def forged(self, tasks: Tasks, addresses: rng.Addresses, reply: Message, lies: np.ndarray) -> Message:
-        """What is sent instead of a stack of replies `{name: [n, ...]}` to `tasks`, row by row; honest ones unchanged.
+        """Replies that are sent instead of a stack `{name: [n, ...]}` to `tasks`, row by row; honest ones unchanged.
 
         `addresses` and `lies` `[n]` are of the same clients. All of them do the same work: colluding attackers agree.
         """
@@ -309,7 +309,7 @@ def raid_on(settings: Sequence[Setting], attack: Attack, problem: Problem) -> Ra
 
 
 def without_work(setting: Setting, attack: Attack, problem: Problem) -> Callable[[int], np.ndarray] | None:
-    """By round, which clients `[n]` reply without any work; None where everybody works."""
+    """Mask of the clients `[n]` that reply without any work, by round; None where everybody works."""
     raid = raid_on([setting], attack, problem) if attack.kind == "free-rider" else None
     return None if raid is None else lambda round_: raid.lies(0, setting.clients, round_)
 
@@ -330,7 +330,6 @@ def _some(rows: int, address: rng.Addresses, share: float) -> Tensor:
 
 
 def _repeated(rows: Rows, positions: np.ndarray) -> Rows:
-    """The same rows, with some clients a second time."""
     return replace(
         rows,
         starts=np.concatenate([rows.starts, rows.starts[positions]]),

@@ -23,12 +23,12 @@ INPUTS = ("features", "input", "image")
 PATCH = 3
 """Pixels on a side of the usual trigger in an image, in the last corner."""
 NUMBER, PIXEL = 3.0, 255.0
-"""What a trigger's entries are, unless an attack says otherwise: of standardised numbers three deviations; white."""
+"""Values of a trigger's entries, unless an attack says otherwise: three deviations of standardised numbers; white."""
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """Which entries of an input are set to which value, and what is then to be answered."""
+    """Entries of an input, the value to which they are set, and the answer that is then wanted."""
 
     label: str
     """The column of classes."""

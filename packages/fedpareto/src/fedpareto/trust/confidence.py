@@ -1,4 +1,4 @@
-"""How far a server trusts each client, from what it saw of it in all rounds so far.
+"""Confidence of a server in each client, from what it saw of it in all rounds so far.
 
 Muñoz-González, Co, Lupu, "Byzantine-robust federated machine learning through adaptive model averaging", 2019. Whether
 client k sends good updates is an unknown probability with the prior Beta(α₀, β₀), here with α₀ = β₀; after g good and b
@@ -19,7 +19,7 @@ from fedpareto.contract.messages import Ids, places
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """What was seen of each client of a federation, `[n]`."""
+    """Counts of what was seen of each client of a federation, `[n]`."""
 
     clients: Ids
     good: np.ndarray
@@ -39,7 +39,7 @@ class Standing:
         return found
 
     def blocked(self, prior: float, certainty: float) -> np.ndarray:
-        """Which clients `[n]` send bad updates more often than good ones, for all that is known.
+        """Mask of the clients `[n]` that send bad updates more often than good ones, for all that is known.
 
         That is where P(p ≤ 1/2) = I_{1/2}(α₀ + g, β₀ + b) exceeds `certainty`.
         """
@@ -59,7 +59,7 @@ class Standing:
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps."""
+        """Tensors that a checkpoint keeps."""
         return {"good": torch.as_tensor(self.good), "bad": torch.as_tensor(self.bad)}
 
     def restored(self, tensors: Mapping[str, Tensor]) -> Standing:

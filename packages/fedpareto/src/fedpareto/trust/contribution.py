@@ -1,4 +1,4 @@
-"""What each client's update adds to the mean of all, as far as a server can tell from replies.
+"""Contribution of each client's update to the mean of all, as far as a server can tell from replies.
 
 With updates Δ_i, weights a_i (by the rows that clients claim, where they say so; else equal) and U = Σ a_i Δ_i, all but
 the last come from the inner products of updates, so they cost about as much as one pass over the replies:
@@ -23,11 +23,11 @@ from fedpareto.contract.messages import Message, Replies, Tasks, beginnings, pla
 from fedpareto.moo.updates import gram_of_updates, sum_of_updates
 
 Judge = Callable[[Tensor], Tensor]
-"""How good models `[k, d]` are on the server's own rows, `[k]`; larger is better."""
+"""Score of models `[k, d]` on the server's own rows, `[k]`; larger is better."""
 
 
 class Contributions(NamedTuple):
-    """Of those who replied in a round."""
+    """Contributions of those who replied in a round."""
 
     clients: np.ndarray
     """`[k]`, ascending."""
@@ -36,7 +36,7 @@ class Contributions(NamedTuple):
 
 
 def contributions(tasks: Sequence[Tasks], replies: Replies, judge: Judge | None = None) -> Contributions | None:
-    """What each of the replies to these tasks adds to its lane; None if they hold no models.
+    """Contribution of each of the replies to these tasks to its lane; None if they hold no models.
 
     A client that works in several lanes has the mean over them.
     """
@@ -79,7 +79,7 @@ def from_gram(gram: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _gains(origin: Tensor, updates: Tensor, weights: Tensor, judge: Judge) -> Tensor:
-    """How much better the model is with each client than without it, `[n]`."""
+    """Gain of the model with each client over the model without it, `[n]`."""
     own = weights.to(updates)
     step = sum_of_updates(weights, updates, torch.zeros_like(origin)).to(updates)
     with_all = judge((origin + step).unsqueeze(0))

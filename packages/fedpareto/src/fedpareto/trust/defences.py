@@ -34,7 +34,7 @@ DEFENCE_PARAMETERS: Mapping[str, Sequence[str]] = {
     "widening": ("confidence",),
     "certainty": ("confidence",),
 }
-"""Which rules use each parameter."""
+"""Rules that use each parameter."""
 COMPARABLE = {"model", "models", "body", "updates"}
 """Names of tensors in replies of which a rule knows where they began."""
 FEWEST = 3
@@ -53,25 +53,25 @@ class Defence(Bounded):
     often their updates were good, and blocks those who are bad more often than not.
     """
     norm: NotNegative = 0.0
-    """Of clip: the largest norm an update may have; 0: the median norm of the updates of a round."""
+    """Largest norm that an update may have under clip; 0: the median norm of the updates of a round."""
     attackers: float = 0.2
-    """Of trimmed-mean, krum and multi-krum, f: how many of the replying clients may be malicious; below 1 a share,
-    else a number.
+    """Number f of the replying clients that may be malicious, for trimmed-mean, krum and multi-krum; below 1 a share.
     """
     radius: Positive = 2.0
-    """Of rules but multi-krum, where the server tells clients apart: how many times the median distance from the rule's
-    update a client's own may be, to be kept.
+    """Multiple of the median distance from the rule's update that a client's own may have, to be kept; for rules but
+    multi-krum, where the server tells clients apart.
     """
     epsilon: Share = 0.1
-    """Of fedmgda-plus: how far a client's weight may be from 1/n; 0: equal weights, 1: free weights."""
+    """Distance of a client's weight from 1/n in fedmgda-plus; 0: equal weights, 1: free weights."""
     prior: Positive = 3.0
-    """Of confidence, α₀ = β₀: as many good and as many bad updates every client is believed to have sent before."""
+    """Prior α₀ = β₀ of confidence: as many good and as many bad updates every client is believed to have sent before.
+    """
     width: Positive = 2.0
-    """Of confidence, ξ: how many standard deviations from the median a cosine may be."""
+    """Width ξ of confidence: the standard deviations from the median that a cosine may be."""
     widening: NotNegative = 0.5
-    """Of confidence, Δξ: how much wider that is each time that updates were discarded in a round."""
+    """Widening Δξ of confidence: the addition to that each time that updates were discarded in a round."""
     certainty: Annotated[float, AtLeast(0.5, below=1)] = 0.95
-    """Of confidence, δ: how sure it has to be that a client is bad more often than good, for it to be blocked."""
+    """Certainty δ of confidence that a client is bad more often than good, for it to be blocked."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,7 +80,7 @@ class Defence(Bounded):
 
     @property
     def remembers(self) -> bool:
-        """Whether what it does depends on rounds before: it then has a Standing."""
+        """True if what it does depends on rounds before: it then has a Standing."""
         return self.rule == "confidence"
 
     def assumed(self, replies: int) -> int:
@@ -109,7 +109,7 @@ class Defence(Bounded):
         return f"against {liars} it needs at least {needed[self.rule]} clients in a round, not {asked}"
 
     def applied(self, tasks: Sequence[Tasks], replies: Replies, standing: Standing | None = None) -> Defended:
-        """What the algorithm receives instead of the replies to these tasks; only replies with a model change.
+        """Replies that the algorithm receives instead of those to these tasks; only replies with a model change.
 
         `standing` is what a rule that remembers has seen so far; None: nothing yet.
         """
@@ -154,7 +154,7 @@ class Defence(Bounded):
         return Defended.all_of(done, standing)
 
     def _together(self, begun: Message, replies: Replies, standing: Standing | None) -> Defended:
-        """Of clients that began from one model: one update for all, or only some of their replies."""
+        """Defend clients that began from one model: one update for all, or only some of their replies."""
         name, origin = next((name, rows[0].flatten()) for name, rows in begun.items())
         models = replies[name].flatten(1)
         chosen = self._chosen(models, origin, replies.clients, standing)
@@ -169,7 +169,7 @@ class Defence(Bounded):
         return Defended(_counted_alike(told), left_out, standing=chosen.standing)
 
     def _each(self, begun: Message, replies: Replies, standing: Standing | None) -> Defended:
-        """Of clients that the server tells apart: everybody keeps its own update but those who are too far away.
+        """Defend clients that the server tells apart: everybody keeps its own update but those who are too far away.
 
         These get the update at the centre of the others, and what else they say is the median of what others say.
         """
@@ -192,7 +192,7 @@ class Defence(Bounded):
         return Defended(told, tuple(replies.clients[far].tolist()), standing=chosen.standing)
 
     def _chosen(self, models: Tensor, origin: Tensor, clients: np.ndarray, standing: Standing | None) -> _Chosen:
-        """What the rule says of updates `[n, d]` of these clients."""
+        """Judgement of the rule on updates `[n, d]` of these clients."""
         f = min(self.assumed(len(models)), (len(models) - 1) // 2)
         if standing is not None:
             return self._believed(models, origin, clients, standing)
@@ -211,7 +211,9 @@ class Defence(Bounded):
         return _Chosen(centre)
 
     def _believed(self, models: Tensor, origin: Tensor, clients: np.ndarray, standing: Standing) -> _Chosen:
-        """Who points where most do; at the centre the mean of their updates by confidence, without any nothing."""
+        """Take clients that point where most do; at the centre is the mean of their updates by confidence, 0 without
+        any.
+        """
         good = np.isin(clients, self.trusted(standing))
         if not good.any():
             return _Chosen(torch.zeros_like(origin, dtype=torch.float64), good, standing)
@@ -226,7 +228,7 @@ class Defence(Bounded):
         return _Chosen(centre, good, standing.seen(clients[rows], alike.numpy()))
 
     def _limits(self, begun: Message, replies: Replies) -> Message:
-        """How long an update of each tensor may be: as the norm says, or the median length of the replies."""
+        """Longest update of each tensor: as the norm says, or the median length of the replies."""
         found = {name: robust.middle(robust.lengths(replies[name], origins)) for name, origins in begun.items()}
         return {name: torch.full_like(one, self.norm) if self.norm else one for name, one in found.items()}
 
@@ -242,12 +244,12 @@ class Defence(Bounded):
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What a rule says of updates."""
+    """Judgement of a rule on updates."""
 
     centre: Tensor
     """The one robust update, `[d]`."""
     good: np.ndarray | None = None
-    """Whose updates it takes, `[n]`; None: it does not choose."""
+    """Mask of the clients whose updates it takes, `[n]`; None: it does not choose."""
     standing: Standing | None = None
 
 
@@ -256,17 +258,17 @@ _NOTES = ("left_out", "shortened")
 
 @dataclass(frozen=True)
 class Defended:
-    """What the algorithm receives, and which clients the rule treated differently."""
+    """Replies that the algorithm receives, and the clients that the rule treated differently."""
 
     replies: Replies
     left_out: tuple[int, ...] = ()
     shortened: tuple[int, ...] = ()
     standing: Standing | None = None
-    """What the rule has seen of clients by now, if it remembers."""
+    """Standing of clients by now, if the rule remembers."""
 
     @classmethod
     def all_of(cls, parts: Sequence[Defended], standing: Standing | None) -> Defended:
-        """Of several groups of the same clients' replies to the same tasks."""
+        """Join several groups of the same clients' replies to the same tasks."""
         told = Replies.cat([one.replies for one in parts])
         told = told.only(np.argsort(told.clients, kind="stable"))
         left_out, shortened = (tuple(sorted(c for one in parts for c in getattr(one, name))) for name in _NOTES)
@@ -307,7 +309,7 @@ def compared(tasks: Tasks, replies: Replies) -> list[np.ndarray]:
 
 
 def keep_their_own(tasks: Tasks, begun: Message) -> bool:
-    """Whether the server tells clients apart: each begins from a model of its own, or trains each of several models
+    """True if the server tells clients apart: each begins from a model of its own, or trains each of several models
     that the server then moves by weights for each client.
     """
     return any(

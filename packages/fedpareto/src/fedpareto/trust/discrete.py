@@ -34,18 +34,18 @@ def reach(privacy: Privacy, unit: float, dimension: int) -> float:
 
 
 def enough(privacy: Privacy, clients: int) -> int:
-    """How many of so many clients have the whole noise together."""
+    """Number of so many clients that have the whole noise together."""
     return max(1, math.ceil((1 - privacy.dropouts) * clients - 1e-9))
 
 
 def deviation(privacy: Privacy, unit: float, dimension: int, clients: int) -> float:
-    """Of one client's share in each entry: z times the reach, over the root of those who are enough."""
+    """Deviation of one client's share in each entry: z times the reach, over the root of those who are enough."""
     whole = privacy.noise * reach(privacy, unit, dimension) * (1 + MARGIN)
     return max(whole / math.sqrt(enough(privacy, clients)), FEWEST)
 
 
 def shares(privacy: Privacy, addresses: rng.Addresses, like: Tensor, unit: float, counts: Tensor) -> Tensor:
-    """What each client adds to its whole numbers, `like` `[n, D]`; `counts` `[n]` clients add up theirs."""
+    """Noise that each client adds to its whole numbers, `like` `[n, D]`; `counts` `[n]` clients add up theirs."""
     rows = []
     for row, count in enumerate(counts.tolist()):
         stream = np.random.default_rng()

@@ -1,4 +1,4 @@
-"""How a client hides in what it sends: each tensor of a reply is clipped or kept within bounds, and has noise by its
+"""Hiding of a client in what it sends: each tensor of a reply is clipped or kept within bounds, and has noise by its
 share of the reply's privacy.
 """
 
@@ -25,7 +25,7 @@ Draw = Callable[[str, int, Tensor], Tensor]
 PURPOSE = "privacy"
 """The name of the random streams that noise is drawn from."""
 HIDDEN: frozenset[Part] = frozenset({"losses", "objectives", "choice"})
-"""What is hidden otherwise than by a clip."""
+"""Parts that are hidden otherwise than by a clip."""
 
 
 def draws(privacy: Privacy, addresses: rng.Addresses) -> Draw:
@@ -41,15 +41,15 @@ def draws(privacy: Privacy, addresses: rng.Addresses) -> Draw:
 
 @dataclass(frozen=True)
 class Hiding:
-    """What a client does to its reply under local privacy, so that it costs `privacy.reply_cost` as a whole."""
+    """Protection of a client's reply under local privacy, so that it costs `privacy.reply_cost` as a whole."""
 
     privacy: Privacy
     parts: Mapping[str, Part]
-    """What each tensor of the reply is."""
+    """Part that each tensor of the reply is."""
     ranges: tuple[Tensor, Tensor] | None
     """The objectives' smallest and largest values, `[m]` each, where a part needs them."""
     choices: Mapping[str, int]
-    """Of how many answers each choice is one."""
+    """Number of answers of which each choice is one."""
 
     def hidden(self, sent: Message, reply: Message, draw: Draw) -> Message:
         """The reply to what was `sent`, with noise; `[n, ...]`. A choice comes first: updates begin where it says."""
@@ -74,7 +74,7 @@ class Hiding:
         }
 
     def _moved(self, update: Tensor, begun: Tensor, begins: Tensor) -> Tensor:
-        """The same update from elsewhere, in the rows whose client says that it chose another model than it did."""
+        """Give the update another beginning, in the rows whose client says that it chose another model than it did."""
         moved = (update.double() - begun.double() + begins.double()).to(update)
         stays = (begun == begins).flatten(1).all(dim=1).view(-1, *[1] * (update.dim() - 1))
         return torch.where(stays, update, clipped_from(begins, moved, self.privacy.clip))
@@ -83,11 +83,11 @@ class Hiding:
         return self.parts[name] in HIDDEN
 
     def _plain(self, name: str, tensor: Tensor) -> Tensor:
-        """What says nothing about rows; for their number, 1."""
+        """Leave what says nothing about rows; their number becomes 1."""
         return torch.ones_like(tensor) if self.parts[name] == "count" else tensor
 
     def share(self, name: str) -> float:
-        """Of the reply's privacy that one of its tensors has."""
+        """Share of the reply's privacy that one of its tensors has."""
         updates = [one for one, part in self.parts.items() if part == "update"]
         values = [one for one, part in self.parts.items() if part in HIDDEN]
         of_values = self.privacy.values_share if updates and values else float(bool(values))

@@ -1,7 +1,7 @@
 """The objectives that clients report: measurements for the experimenter, and something about their rows.
 
 A client's rows may move each of them over its whole range, so noise that hides a client is as large as that. It is
-counted in ε like any other; see core.privacy.
+counted in ε like any other; see contract.privacy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PURPOSE = "reported objectives"
 
 
 def reported(privacy: Privacy, values: Tensor, objectives: Sequence[Objective], addresses: Addresses) -> Tensor | None:
-    """What clients say that their models' objectives are, `[n, parts, m]`; None if they say nothing.
+    """Objectives that clients say their models have, `[n, parts, m]`; None if they say nothing.
 
     With `randomness=seed` the noise follows from the values: who is asked again says the same again.
     """

@@ -1,4 +1,4 @@
-"""What one client of a secure sum computes, step by step, over bytes and arrays."""
+"""Steps of one client of a secure sum, over bytes and arrays."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ ADVERTISED = 3 * keys.KEY
 SHARES = 2 * keys.SHARE
 """Bytes that a neighbour gets: a share of the secret for masking, and one of its own mask."""
 LETTER = SHARES + keys.TAG
-"""The same, sealed."""
+"""Bytes of these shares, sealed."""
 REVEALED = keys.SHARE
 """Bytes of what it reveals in the end, of each neighbour and of itself: a share."""
 DROPPED, SURVIVED = 1, 2
-"""What a client is told of a neighbour that dealt shares; 0: it did not."""
+"""Marks of a neighbour that dealt shares; 0: it did not."""
 
 OWN_SECRETS = "secure.kept.secrets"
 """The name of a round's secrets in what a client keeps."""
 
 Needed = Callable[[int], int]
-"""How many of so many holders are needed to recover a secret."""
+"""Number of so many holders that are needed to recover a secret."""
 
 
 def advertised() -> tuple[bytes, bytes]:
@@ -47,12 +47,12 @@ def told_of(secrets: bytes) -> bytes:
 
 
 def keys_of(state: Message) -> str:
-    """By which a client's keys of a round are known again, from what it keeps; empty if it has none."""
+    """A name for a client's keys of a round, from what it keeps; empty if it has none."""
     return sha256(state[OWN_SECRETS].cpu().numpy().tobytes()).hexdigest()[:32] if OWN_SECRETS in state else ""
 
 
 def digest_of(message: Message) -> bytes:
-    """Of what a client is sent: names, types and bits, whatever the shape is."""
+    """Digest of what a client is sent: names, types and bits, whatever the shape is."""
     digest = sha256()
     for name, tensor in sorted(message.items()):
         digest.update(f"{name} {tensor.dtype} {tensor.numel()} ".encode())
@@ -65,7 +65,7 @@ def _parts(secrets: bytes) -> tuple[bytes, ...]:
 
 
 def sound(told: Sequence[np.ndarray]) -> np.ndarray:
-    """Which of the clients advertised keys that can be worked with, `[n]`: each is a key, and nobody else's."""
+    """Mask of the clients that advertised keys that can be worked with, `[n]`: each is a key, and nobody else's."""
     heard = [one.tobytes() for one in told]
     known = [[keys.known_as(raw[start : start + keys.KEY]) for raw in heard] for start in (0, keys.KEY)]
     often = [Counter(some) for some in known]
@@ -156,7 +156,8 @@ class Party:
     def masked(
         self, whole: np.ndarray, letters: np.ndarray, words: np.dtype[np.unsignedinteger], sent: bytes
     ) -> np.ndarray:
-        """Its numbers `[D]` under its own mask and those that it has in common with neighbours who dealt shares.
+        """Mask the client's numbers `[D]` by its own mask and those that it has in common with neighbours who dealt
+        shares.
 
         These follow from what it was `sent`, so they cancel only with neighbours that were sent the same: if a server
         sent all others a model that training cannot move, the sum would be one client's (Pasquini et al., "Eluding
@@ -170,7 +171,7 @@ class Party:
         return total
 
     def revealed(self, flags: np.ndarray, shares: np.ndarray, own_share: bytes, needed: Needed) -> np.ndarray:
-        """Of each neighbour one of its two shares, as `flags` `[k]` say; at last its own share of its own mask.
+        """Reveal of each neighbour one of its two shares, as `flags` `[k]` say; at last its own share of its own mask.
 
         It never says what its own mask is: a server that tells it that it is in the sum, and others that it is not,
         would have its mask from it and its key from them. Shares alone take the same story for most of them.
@@ -190,7 +191,7 @@ def own_mask(secret: bytes, about: bytes, count: int, words: np.dtype[np.unsigne
 
 
 def add(total: np.ndarray, mask: np.ndarray, positive: bool) -> None:
-    """Of two neighbours the one with the smaller number adds their mask, the other one subtracts it."""
+    """Add or subtract a mask: of two neighbours the one with the smaller number adds it, the other one subtracts it."""
     if positive:
         total += mask
     else:

@@ -20,7 +20,7 @@ PRIME = 2**255 - 19
 SECRET, SHARE, KEY, TAG = 31, 32, 32, 16
 """Bytes of a secret, which is below the prime, of a share of it, of a key and of what AES-GCM adds."""
 SEALING, MASKING, OWN = b"sealing", b"masking", b"own mask"
-"""What a key is for."""
+"""Purposes of a key."""
 
 
 def need_cryptography() -> None:
@@ -37,14 +37,14 @@ def new_secret() -> bytes:
 
 
 def private_key(secret: bytes) -> Any:
-    """Of the owner of a secret, for X25519."""
+    """The X25519 key of the owner of a secret."""
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     return X25519PrivateKey.from_private_bytes(derived(secret, b"private key", b""))
 
 
 def public_key(secret: bytes) -> bytes:
-    """What others need to agree on a key with the owner of a secret."""
+    """The bytes that others need to agree on a key with the owner of a secret."""
     return bytes(private_key(secret).public_key().public_bytes_raw())
 
 
@@ -56,7 +56,7 @@ def agreed_key(private: Any, other: bytes, purpose: bytes, about: bytes) -> byte
 
 
 def known_as(public: bytes) -> bytes:
-    """By which a public key is compared, as it has several spellings: what a known secret agrees on with it.
+    """A form by which public keys, each of several spellings, are compared: what a known secret agrees on with one.
 
     Empty if it is none: with a few points of the curve everybody would agree on the same.
     """
@@ -75,7 +75,7 @@ def derived(secret: bytes, purpose: bytes, about: bytes) -> bytes:
 
 
 def commitment(secret: bytes) -> bytes:
-    """By which a secret is known again; it says nothing else of it."""
+    """A digest by which a secret is known again; it says nothing else of it."""
     return hashlib.sha256(b"fedpareto secure sum 1 commitment " + secret).digest()
 
 
@@ -90,7 +90,7 @@ def sealed(key: bytes, sender: int, plain: bytes) -> bytes:
 
 
 def opened(key: bytes, sender: int, letter: bytes) -> bytes | None:
-    """What was sealed; None if it is not what the sender sealed."""
+    """Open what was sealed; None if it is not what the sender sealed."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

@@ -1,4 +1,4 @@
-"""What the server of a secure sum computes: the masks that did not cancel, from what surviving clients revealed."""
+"""Computation of the server of a secure sum: the masks that did not cancel, from what surviving clients revealed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Unmasking:
     """The end of a round."""
 
     members: np.ndarray
-    """Who advertised keys, ascending ids `[m]` …"""
+    """Ids of those who advertised keys, ascending `[m]` …"""
     told: np.ndarray
     """… what, `[m, bytes]` …"""
     peers: np.ndarray
@@ -30,7 +30,7 @@ class Unmasking:
     """… and whose masked numbers are in the sum, `[m]`."""
     round: int
     sent: bytes
-    """By which clients know what they were sent (see `digest_of`)."""
+    """Digest by which clients know what they were sent (see `digest_of`)."""
     secure_sum: SecureSum
 
     def left(self, clients: np.ndarray, revealed: np.ndarray, count: int) -> np.ndarray:
@@ -80,7 +80,7 @@ class Unmasking:
         )
 
     def _shares(self, row: int, answers: Mapping[int, np.ndarray]) -> Iterator[tuple[int, bytes]]:
-        """What a member's neighbours revealed of it, by neighbour."""
+        """Shares that a member's neighbours revealed of it, by neighbour."""
         own = int(self.members[row])
         for other in self._neighbours(row):
             answer = answers.get(int(self.members[other]))
@@ -90,7 +90,7 @@ class Unmasking:
                     yield int(self.members[other]), share.tobytes()
 
     def _fits(self, row: int, secret: bytes, which: int) -> bool:
-        """Whether a secret is the one of which a member told."""
+        """True if a secret is the one of which a member told."""
         known = keys.public_key(secret) if which == 0 else keys.commitment(secret)
         return known == self._told(row, which + 1)
 

@@ -2,7 +2,7 @@
 
 A round has no place at which all meet. What a client makes of a round is a function of its own model and of what its
 neighbours sent it; `tell` is that function for all clients at once, so that a federation is simulated in one stack. A
-session of real nodes (space.session.peer) calls it at each node with what that node has heard.
+session of real nodes (fedpareto_space.session.peer) calls it at each node with what that node has heard.
 """
 
 from __future__ import annotations

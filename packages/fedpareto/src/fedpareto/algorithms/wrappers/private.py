@@ -1,7 +1,7 @@
 """Differential privacy around any algorithm that says what its clients' replies are (`Algorithm.reply_parts`).
 
 Central: McMahan et al., "Learning differentially private recurrent language models", 2018, with a fixed clip. Local:
-noise on each client's own reply, before it leaves; see trust.hiding. What ε this is: core.privacy.
+noise on each client's own reply, before it leaves; see trust.hiding. What ε this is: contract.privacy.
 """
 
 from __future__ import annotations
