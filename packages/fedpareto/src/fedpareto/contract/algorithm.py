@@ -90,7 +90,7 @@ class Found:
     values: Tensor
     """Objective values, `[k, 3, m]`: on the splits for training, for selection and for comparison."""
     models: Tensor
-    """`[k, d]`."""
+    """Models of the front, `[k, d]`."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Algorithm(Bounded, ABC, Generic[S]):
     ends_as_planned: ClassVar[bool] = False
     """True if its last round differs from the others, so that a run cannot stop before it."""
     policy: ClassVar[Literal["sync", "buffered", "asynchronous"]] = "sync"
-    """For whom its rounds wait, if a run does not say (see clock.policy)."""
+    """Policy by which its rounds wait, if a run does not say (see clock.policy)."""
     waits: ClassVar[str] = ""
     """Why a round has to wait for all who were asked; empty: a late reply has a meaning, see `refreshed`."""
 

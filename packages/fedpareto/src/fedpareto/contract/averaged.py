@@ -13,10 +13,10 @@ from fedpareto.contract.messages import Message, Replies
 
 @dataclass(frozen=True, eq=False)
 class Averaged(Replies):
-    """As any replies, if every client had sent the `means`: a weighted sum is the mean times the sum of weights."""
+    """Replies as if every client had sent the `means`: a weighted sum is the mean times the sum of weights."""
 
     means: Message = field(default_factory=dict, repr=False)
-    """Without a client dimension."""
+    """Means, without a client dimension."""
 
     def __getitem__(self, name: str) -> Tensor:
         """The mean for every client, without a copy."""

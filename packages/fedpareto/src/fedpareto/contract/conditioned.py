@@ -20,7 +20,7 @@ class Conditioned:
     body: Layout
     head: Layout
     objectives: int
-    """m, the length of a preference."""
+    """Length m of a preference."""
     hidden: tuple[int, ...]
     """Widths of the hypernetwork's hidden layers."""
     margin: float

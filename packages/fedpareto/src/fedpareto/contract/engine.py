@@ -84,7 +84,7 @@ class Simulating(Engine, Protocol):
     """Until then it is here."""
 
     def exchange(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
-        """As `run_all`, whatever the quorum is."""
+        """Do as `run_all`, whatever the quorum is."""
 
     def landed(self, run: int, clients: Ids) -> None:
         """The replies of these clients have arrived."""

@@ -36,7 +36,7 @@ class Transition(NamedTuple):
     """The result of one step of n environments."""
 
     observation: Tensor
-    """After the step and before any new episode, `[n, o]`, single precision as everything here."""
+    """Observation after the step and before any new episode, `[n, o]`, single precision as everything here."""
     reward: Tensor
     """Reward of every objective, `[n, m]`."""
     terminated: Tensor
@@ -72,10 +72,10 @@ class Environment(ABC):
     """A multi-objective Markov decision process. All tensors have the client dimension first."""
 
     observation_size: int
-    """o, the length of an observation."""
+    """Length o of an observation."""
     actions: Actions
     objectives: int
-    """m, the length of a reward."""
+    """Length m of a reward."""
     horizon: int
     """Steps after which an episode is truncated."""
     deterministic: bool = False

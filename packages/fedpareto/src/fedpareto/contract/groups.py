@@ -92,7 +92,7 @@ class GroupedProblem(SupervisedProblem):
         return binary_cross_entropy_with_logits(self.logits(parameters, batch), self.labels(batch), reduction="none")
 
     def score(self, clients: Stack, model: Tensor) -> Tensor:
-        """As for one model of each client, `[n, d]`; k models, `[n, k, d]`, are evaluated as an ensemble."""
+        """Score one model of each client, `[n, d]`; k models, `[n, k, d]`, are evaluated as an ensemble."""
         if model.dim() == 2:
             return super().score(clients, model)
         voters = [self.layout.unflatten(own) for own in model.unbind(1)]
@@ -120,7 +120,7 @@ class Public(Protocol):
 
     @property
     def comparison(self) -> Comparison | None:
-        """None without groups."""
+        """Comparison of groups; None without groups."""
 
 
 def comparison_of(setting: Public, algorithm: str) -> Comparison:

@@ -40,7 +40,7 @@ class Pull:
     strength: float | Tensor
     """Strength of the pull: one for all, or `[n, 1]`."""
     towards: Tensor
-    """`[n, d]`."""
+    """Point of the pull, `[n, d]`."""
     slope: Tensor | None = None
     """Vector that is added to every gradient, `[n, d]`; None: nothing."""
 

@@ -99,7 +99,7 @@ class Parcels(Mapping[int, Message]):
         return found | self.own
 
     def only(self: P, rows: np.ndarray) -> P:
-        """For some of the clients, by their rows."""
+        """Keep some of the clients, by their rows."""
         if is_all(rows, len(self.clients)):
             return self
         stacks = {name: taken(stack, rows) for name in self.STACKS if (stack := getattr(self, name))}
@@ -168,7 +168,7 @@ class Replies:
 
     @classmethod
     def of(cls, messages: Mapping[int, Message], step: str = "train", lane: int = 0, round: int = 0) -> Replies:
-        """From single clients' messages."""
+        """Stack single clients' messages."""
         clients = np.array(sorted(messages), dtype=np.int64)
         rows = [messages[client] for client in clients.tolist()]
         tensors = {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
@@ -275,7 +275,7 @@ class Replies:
         return updates.squared_lengths(self.tensors[name], origin)
 
     def moved(self: R, name: str, by: Tensor) -> R:
-        """With the same added to each row of a tensor."""
+        """Add the same to each row of a tensor."""
         return replace(self, tensors={**self.tensors, name: self.tensors[name] + by})
 
 
@@ -323,12 +323,12 @@ class Traffic:
 
     @property
     def down(self) -> np.ndarray:
-        """To each client, `[n]`."""
+        """Bytes to each client, `[n]`."""
         return np.asarray(self.both_ways[0])
 
     @property
     def up(self) -> np.ndarray:
-        """From each client, `[n]`."""
+        """Bytes from each client, `[n]`."""
         return np.asarray(self.both_ways[1])
 
 

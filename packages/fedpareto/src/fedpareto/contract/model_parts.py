@@ -84,12 +84,11 @@ def densely(anatomy: Conditioned, parts: Message) -> Message:
 
 
 def layout_to_json(layout: Layout) -> list[Any]:
-    """As pairs of name and shape: the order of a layout matters, and the keys of a JSON object may lose it."""
+    """List pairs of name and shape: the order of a layout matters, and the keys of a JSON object may lose it."""
     return [[name, list(shape)] for name, shape in zip(layout.names, layout.shapes, strict=True)]
 
 
 def anatomy_to_json(anatomy: Conditioned) -> dict[str, Any]:
-    """As plain values."""
     return {
         "body": layout_to_json(anatomy.body),
         "head": layout_to_json(anatomy.head),

@@ -33,7 +33,6 @@ class Output:
         return bool(self.classes) and self.measure == PROBABILITY
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
         return {"name": self.name, "classes": list(self.classes), "measure": self.measure}
 
     @classmethod

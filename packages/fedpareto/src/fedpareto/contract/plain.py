@@ -81,7 +81,7 @@ def _points(
 
 
 def _pieces(places: np.ndarray, each: int) -> list[np.ndarray]:
-    """So many at a time as fit into memory."""
+    """Divide into as many at a time as fit into memory."""
     return np.array_split(places, min(-(-len(places) * each // AT_ONCE), len(places)))
 
 
@@ -161,7 +161,7 @@ def with_intercept(inputs: Tensor) -> Tensor:
 
 
 def logistic_regression(inputs: Tensor, target: Tensor, mask: Tensor, tolerance: float = TOLERANCE) -> Tensor:
-    """n fits at once, `[n, f + 1, k]` with the intercepts last: the smallest summed cross entropy + ‖w‖² / 2.
+    """Fit n models at once, `[n, f + 1, k]` with the intercepts last: the smallest summed cross entropy + ‖w‖² / 2.
 
     That is scikit-learn's default, C = 1 without a penalty on intercepts. `inputs` `[n, b, f]`, `target` `[n, b, k]`
     with k = 1 for two classes, `mask` `[n, b]`. By Newton's method whose steps are found by conjugate gradients.

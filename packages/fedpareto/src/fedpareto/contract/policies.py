@@ -75,7 +75,6 @@ class ActorCritic(Policy):
 
     @property
     def networks(self) -> Mapping[str, MLP]:
-        """Both."""
         return {"actor.": self.actor, "critic.": self.critic}
 
     def act(self, parameters: Mapping[str, Tensor], observation: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class Privacy(Bounded):
     clip: Endless = 1.0
     """C: a longer update is shortened to this norm, over the whole model."""
     noise: NotNegative = 1.0
-    """z: the noise of each parameter has the deviation zC on one update, or on the sum of all of them."""
+    """Noise z: on each parameter it has the deviation zC on one update, or on the sum of all of them."""
     delta: OpenShare = 1e-5
     """δ, for which ε is recorded; well below 1 / clients."""
     randomness: Literal["seed", "system"] = "seed"
@@ -59,7 +59,7 @@ class Privacy(Bounded):
     objectives: Objectives = "exact"
     """Report of objectives by clients: as they are; rounded, which is no protection by itself; with noise; or not."""
     objectives_noise: Positive = 1.0
-    """z of a report with noise: one that holds k values has the deviation z√k on each, times the objective's range."""
+    """Noise z of a report: one that holds k values has the deviation z√k on each, times the objective's range."""
     objectives_digits: Whole = 2
     """Decimals of a rounded report."""
     dropouts: ShareBelowOne = 0.3
@@ -92,7 +92,7 @@ class Privacy(Bounded):
 
     @property
     def deviation(self) -> float:
-        """zC, of the noise on one update or on a sum of them."""
+        """Deviation zC of the noise on one update or on a sum of them."""
         return self.noise * self.clip if self.noise else 0.0
 
     @property

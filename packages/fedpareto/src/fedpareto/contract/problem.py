@@ -268,7 +268,9 @@ class SupervisedProblem(Problem):
             return torch.stack(found, dim=1)
 
     def _score(self, clients: Stack, model: Tensor, split: str) -> Tensor:
-        """On one split; only once, if all clients have the same model in the same memory, and the same rows."""
+        """Score models on one split; only once, if all clients have the same model in the same memory, and the same
+        rows.
+        """
         if len(model) > 1 and model.stride(0) == 0 and clients.share(split):
             return self._score(clients.first, model[:1], split).expand(len(model), -1)
         return self.over_rows(partial(self.evaluate, self.layout.unflatten(model)), clients, split)
@@ -303,7 +305,7 @@ class OnRows:
 
     problem: SupervisedProblem
     rows: Rows
-    """One table."""
+    """Rows of one table."""
 
     def __call__(self, models: Tensor) -> Tensor:
         """`evaluate` of each model on all rows, the same for training, selection and comparison: `[k, 3, m]`."""

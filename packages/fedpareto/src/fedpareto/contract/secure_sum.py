@@ -29,7 +29,7 @@ FEWEST = 3
 UNLIKELY = 2.0**-40
 """Largest probability that a graph of neighbours does not protect, with `colluding` clients."""
 NOBODY = -1
-"""In a list of neighbours, where there is none."""
+"""The mark in a list of neighbours where there is none."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SecureSum(Bounded):
     its mask. With two thirds a server that tells clients different things needs a third of them on its side.
     """
     neighbours: Annotated[int, AtLeast(FEWEST - 1, besides=(0,))] = 0
-    """With how many others each client shares masks; 0: with all if there are few, else as many as `colluding` needs.
+    """Number of others with which each client shares masks; 0: all if there are few, else as many as `colluding` needs.
     """
     colluding: ShareBelowOne = 0.1
     """Share of the clients that may be in league with the server, for which `neighbours` are counted."""
@@ -65,7 +65,7 @@ class SecureSum(Bounded):
 
     @property
     def ring(self) -> Ring:
-        """In which numbers are added."""
+        """The ring in which numbers are added."""
         return Ring(self.bits, self.precision)
 
     def most_neighbours(self, clients: int) -> int:

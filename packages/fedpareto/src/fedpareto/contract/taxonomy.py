@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 OUTSIDE = "outside"
-"""In place of a level: nothing about the method is multi-objective; it is here to be compared with."""
+"""The label in place of a level where nothing about the method is multi-objective; it is here to be compared with."""
 COMPARISON = "single-objective comparison"
 """The family of all that is outside."""
 

@@ -1,4 +1,4 @@
-"""For authors of algorithms and problems: one call that checks the whole contract."""
+"""Checks for authors of algorithms and problems: one call that checks the whole contract."""
 
 from fedpareto.testing.conformance import check_algorithm, check_problem
 

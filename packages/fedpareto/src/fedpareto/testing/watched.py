@@ -22,7 +22,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, eq=False)
 class Watched(Replies):
-    """As any replies; parts of them note what is read in the same place."""
+    """Replies that note what is read of them; parts of them note it in the same place."""
 
     large: frozenset[str] = frozenset()
     """The tensors that are watched."""
@@ -71,7 +71,7 @@ class Watched(Replies):
 
 
 def of_the_mean(replies: Replies) -> Replies:
-    """As many replies as there are, each the mean of all, weighted by "size" where clients send it."""
+    """Make as many replies as there are, each the mean of all, weighted by "size" where clients send it."""
     weights = replies["size"].double().flatten() if "size" in replies else torch.ones(len(replies)).double()
     shares = weights / weights.sum()
     means = {

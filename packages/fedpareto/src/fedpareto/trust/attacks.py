@@ -225,7 +225,7 @@ class Raid:
     def _relabelled(
         self, rows: Rows, positions: np.ndarray, addresses: rng.Addresses, column: str, classes: int
     ) -> Rows:
-        """With copies of some clients' rows at the end, their labels false."""
+        """Append copies of some clients' rows, their labels false."""
         copies = [rows.of_client(position) for position in positions]
         for place, copy in enumerate(copies):
             address = addresses[place : place + 1]

@@ -36,7 +36,7 @@ class Trigger:
     places: Sequence[int] = ()
     """Entries of an input, counted through; empty: the first number of a row, or a patch of an image."""
     value: float | None = None
-    """None: `NUMBER`, or in an image `PIXEL`."""
+    """Value of the entries; None: `NUMBER`, or in an image `PIXEL`."""
 
     def planted(self, table: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
         """A client's table with the trigger and the target in some rows."""

@@ -49,7 +49,7 @@ class Standing:
         return found
 
     def seen(self, clients: Ids, is_good: np.ndarray) -> Standing:
-        """After one more round with updates of these clients, `[k]`."""
+        """Count one more round with updates of these clients, `[k]`."""
         rows = places(self.clients, clients)
         good, bad = self.good.copy(), self.bad.copy()
         good[rows] += is_good
@@ -63,7 +63,7 @@ class Standing:
         return {"good": torch.as_tensor(self.good), "bad": torch.as_tensor(self.bad)}
 
     def restored(self, tensors: Mapping[str, Tensor]) -> Standing:
-        """As a checkpoint kept it; ValueError if it is not of these clients."""
+        """Restore what a checkpoint kept; ValueError if it is not of these clients."""
         found = {name: tensors[name].numpy().copy() for name in ("good", "bad")}
         if any(one.shape != self.good.shape or one.dtype != np.int64 or (one < 0).any() for one in found.values()):
             raise ValueError(f"confidence is in something else than the {len(self.clients)} clients")

@@ -30,7 +30,7 @@ class Contributions(NamedTuple):
     """Contributions of those who replied in a round."""
 
     clients: np.ndarray
-    """`[k]`, ascending."""
+    """Clients `[k]`, ascending."""
     values: np.ndarray
     """`[k, 4]`: share, cosine, change and gain; NaN where one is not known."""
 

@@ -84,7 +84,7 @@ class Defence(Bounded):
         return self.rule == "confidence"
 
     def assumed(self, replies: int) -> int:
-        """f for this number of replies."""
+        """Number f of attackers among so many replies."""
         return math.ceil(self.attackers * replies - 1e-9) if self.attackers < 1 else int(self.attackers)
 
     def must_fit(self, algorithm: Algorithm[Any], privacy: Privacy, asked: int) -> None:
@@ -275,7 +275,7 @@ class Defended:
         return cls(told, left_out, shortened, standing)
 
     def notes(self) -> dict[str, list[int]]:
-        """For the round's record."""
+        """Notes for the round's record."""
         return {name: list(clients) for name in _NOTES if (clients := getattr(self, name))}
 
 
@@ -319,7 +319,7 @@ def keep_their_own(tasks: Tasks, begun: Message) -> bool:
 
 
 def _counted_alike(replies: Replies) -> Replies:
-    """With the same number of rows for all clients, as it may be false."""
+    """Give all clients the same number of rows, as it may be false."""
     if "size" not in replies:
         return replies
     return replace(replies, tensors={**replies.tensors, "size": torch.ones_like(replies["size"])})

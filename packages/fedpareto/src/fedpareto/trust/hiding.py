@@ -29,7 +29,7 @@ HIDDEN: frozenset[Part] = frozenset({"losses", "objectives", "choice"})
 
 
 def draws(privacy: Privacy, addresses: rng.Addresses) -> Draw:
-    """From the streams of n addresses, or from the machine's own randomness."""
+    """Draw from the streams of n addresses, or from the machine's own randomness."""
 
     def draw(purpose: str, count: int, like: Tensor) -> Tensor:
         if privacy.randomness == "seed":
@@ -116,7 +116,9 @@ class Hiding:
         return low.to(like), high.to(like)
 
     def _chosen(self, name: str, choice: Tensor, draw: Draw) -> Tensor:
-        """k-ary randomised response: the true answer with the probability that the share allows, else another one."""
+        """Answer by k-ary randomised response: the true answer with the probability that the share allows, else another
+        one.
+        """
         count = self.choices[name]
         if count < 2 or not self.privacy.noise:
             return choice

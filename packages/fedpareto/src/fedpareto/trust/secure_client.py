@@ -93,7 +93,7 @@ class Party:
 
     @property
     def about(self) -> bytes:
-        """To which its keys belong."""
+        """The round to which its keys belong."""
         return self.round.to_bytes(8, "little")
 
     def sealing_keys(self) -> list[bytes]:
@@ -115,8 +115,8 @@ class Party:
                 raise UserError("secure_sum: two of its neighbours have one key, or one has the client's own")
 
     def dealt(self, needed: Needed, fewest: int) -> tuple[np.ndarray, bytes]:
-        """For each neighbour its shares of this client's secrets, sealed, `[k, bytes]`; and the client's own share of
-        its own mask. `fewest` neighbours there are in a round that was agreed on.
+        """Seal for each neighbour its shares of this client's secrets, `[k, bytes]`; and the client's own share
+        of its own mask. `fewest` neighbours there are in a round that was agreed on.
         """
         if len(self.peers) < FEWEST - 1 or len(set(self.peers)) < len(self.peers) or self.client in self.peers:
             raise UserError(f"secure_sum: only a sum of at least {FEWEST} different clients hides each of them")

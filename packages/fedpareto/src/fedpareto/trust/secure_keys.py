@@ -32,7 +32,7 @@ def need_cryptography() -> None:
 
 
 def new_secret() -> bytes:
-    """From the machine's own randomness, never from a run's seed: all parties know that."""
+    """Draw a secret from the machine's own randomness, never from a run's seed: all parties know that."""
     return secrets.token_bytes(SECRET)
 
 
@@ -83,7 +83,7 @@ def commitment(secret: bytes) -> bytes:
 
 
 def sealed(key: bytes, sender: int, plain: bytes) -> bytes:
-    """For the other owner of the key; each of the two seals one message with it, by its number."""
+    """Seal for the other owner of the key; each of the two seals one message with it, by its number."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return bytes(AESGCM(key).encrypt(_nonce(sender), plain, None))
@@ -105,7 +105,7 @@ def _nonce(sender: int) -> bytes:
 
 
 def mask(key: bytes, count: int, words: np.dtype[np.unsignedinteger]) -> np.ndarray:
-    """So many numbers of a ring that look random to everybody without the key, and are the same on every machine."""
+    """Draw numbers of a ring that look random to everybody without the key, and are the same on every machine."""
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import AES
     from cryptography.hazmat.primitives.ciphers.modes import CTR

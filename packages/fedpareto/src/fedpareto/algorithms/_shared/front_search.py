@@ -61,7 +61,7 @@ def front_of(values: Tensor, setting: Setting) -> Tensor:
 
 
 def favourite(clients: Clients, message: Message) -> Tensor:
-    """From a front of models with their values, the one of largest weighted sum under each client's own preference."""
+    """Pick from a front of models with values the one of largest weighted sum under each client's own preference."""
     models = message["model"]
     if "values" not in message or models.dim() == 2:  # One model, before there is a front or after fine-tuning.
         return models

@@ -71,7 +71,7 @@ class OnGraph(Algorithm[S]):
         return _drawn(self.graph, clients, self.planes, self.degree, self.rewiring, self.graph_seed, edges)
 
     def heard(self, state: State, rows: np.ndarray) -> Neighbourhoods:
-        """For each of those who replied the places of its own reply and of its neighbours' among them."""
+        """Places of its own reply and of its neighbours' among the replies, for each of those who replied."""
         return self.neighbours(len(state.setting.clients)).among(rows).neighbourhoods
 
 

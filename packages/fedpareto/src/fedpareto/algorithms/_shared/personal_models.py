@@ -43,7 +43,7 @@ class PersonalState(State):
     models: Tensor = torch.empty(0)
     """θ_1 … θ_n, `[n, d]`."""
     heard: Heard | None = None
-    """None where rounds wait for all."""
+    """Last replies; None where rounds wait for all."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def shown(setting: Setting) -> np.ndarray:
 
 
 def told(setting: Setting, similarity: Tensor) -> dict[str, Any]:
-    """For the record: the similarities of `shown` clients, and who they are if they are not all."""
+    """Give the record the similarities of `shown` clients, and who they are if they are not all."""
     rows = shown(setting)
     if len(rows) == len(setting.clients):
         return {"similarity": similarity}
@@ -79,7 +79,7 @@ def same_start(setting: Setting) -> Tensor:
 
 
 def heard_nobody(setting: Setting) -> Heard | None:
-    """Before the first reply; nothing, where rounds wait for all."""
+    """Last replies before the first one; nothing, where rounds wait for all."""
     if setting.waits:
         return None
     models = same_start(setting)
@@ -88,7 +88,7 @@ def heard_nobody(setting: Setting) -> Heard | None:
 
 
 def hear(state: PersonalState, replied: np.ndarray, trained: Tensor) -> Heard:
-    """With the replies of some rows, the models `[k, d]`."""
+    """Add the replies of some rows, the models `[k, d]`."""
     known, rows = state.heard, torch.as_tensor(replied, device=state.models.device)
     assert known is not None, "a state made by begin has it where rounds do not wait"
     return Heard(

@@ -24,9 +24,9 @@ class PulledState(PersonalState):
     """The models that the clients sent last, and the pull on each of them."""
 
     towards: Tensor = torch.empty(0)
-    """`[n, d]`."""
+    """Points to which clients are pulled, `[n, d]`."""
     strengths: Tensor = torch.empty(0)
-    """`[n]`."""
+    """Strengths of the pulls, `[n]`."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Pulled(Algorithm[PulledState]):
 
     @abstractmethod
     def pulls(self, models: Tensor) -> tuple[Tensor, Tensor]:
-        """s `[n]` and u `[n, d]` for the clients' models `[n, d]`."""
+        """Compute s `[n]` and u `[n, d]` for the clients' models `[n, d]`."""
 
     def begin(self, setting: Setting) -> PulledState:
         """All clients at the same model."""
@@ -64,7 +64,6 @@ class Pulled(Algorithm[PulledState]):
         return {"model": clients.state["model"]}
 
     def personal(self, clients: Clients, message: Message) -> Tensor:
-        """θ_i."""
         return clients.state["model"]
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:

@@ -39,7 +39,9 @@ class FedAvgN(CommonDescent):
         return {**reply, "model": received + update / length.where(length > 0, 1)}
 
     def tell(self, state: FedAvgState, replies: Replies) -> CommonDescentState:
-        """As every common descent; of a secure sum one step along the mean, in which all lengths are 1 already."""
+        """Step as every common descent does; of a secure sum one step along the mean, in which all lengths are 1
+        already.
+        """
         if not isinstance(replies, Averaged):
             return super().tell(state, replies)
         assert isinstance(state, CommonDescentState), "a state made by begin"

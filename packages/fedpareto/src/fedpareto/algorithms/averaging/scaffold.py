@@ -56,7 +56,7 @@ class Scaffold(FedAvg):
 
     @property
     def sums(self) -> bool:  # type: ignore[override]
-        """With equal weights; otherwise models and changes of controls have different ones."""
+        """True with equal weights; otherwise models and changes of controls have different ones."""
         return self.weighting == "equal"
 
     def begin(self, setting: Setting) -> ScaffoldState:

@@ -44,7 +44,7 @@ class FedPrefState(PersonalState):
     directions: Tensor = torch.empty(0)
     """Vectors of each client's last Δθ whose products are sim, `[n, d]`, where rounds do not wait; 0 before."""
     examined: Tensor = torch.empty(0)
-    """With a `split_level`: the same when its cluster was last examined, `[n, d]`."""
+    """Directions when the cluster was last examined, `[n, d]`, with a `split_level`."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class FedPref(Algorithm[FedPrefState]):
     )
 
     similarity_bound: Annotated[float, Bounds(below=1)] = -1.0
-    """s_min: similarities below it do not count. The thesis finds −1 good everywhere; −inf weights all members
-    equally.
+    """Threshold s_min: similarities below it do not count. The thesis finds −1 good everywhere; −inf weights all
+    members equally.
     """
     top_ratio: Share = 0.4
     """R of topR: the share of each layer's largest entries that similarity looks at; 0 or 1 is the plain cosine."""
@@ -301,7 +301,7 @@ class FedPref(Algorithm[FedPrefState]):
         )
 
     def _directed(self, state: FedPrefState, rows: np.ndarray) -> FedPrefState:
-        """With the directions of Δθ_i = θ'_i − θ̄_C (eq. 4.2) of some rows, from their clusters' means as they are."""
+        """Note the directions of Δθ_i = θ'_i − θ̄_C (eq. 4.2) of some rows, from their clusters' means as they are."""
         assert state.heard is not None, "a state made by begin has it where rounds do not wait"
         number, place = np.unique(
             personal_models.cluster_numbers(state.clusters, len(state.models))[rows], return_inverse=True
@@ -312,7 +312,7 @@ class FedPref(Algorithm[FedPrefState]):
         return replace(state, directions=personal_models.with_rows(state.directions, rows, found))
 
     def _remembered(self, state: FedPrefState, after: FedPrefState, trained: Tensor) -> FedPrefState:
-        """After a round in which all have replied, and all clusters were examined."""
+        """Update the memory after a round in which all have replied, and all clusters were examined."""
         everyone = np.arange(len(trained))
         heard = personal_models.hear(state, everyone, trained)
         directed = self._directed(replace(state, clusters=after.clusters, heard=heard), everyone).directions

@@ -24,7 +24,7 @@ from fedpareto.moo.min_norm import Array
 
 @dataclass(frozen=True)
 class FedMCPlusState(CommonDescentState):
-    """Also what was added to the mean updates of the last rounds, `[window, d]`, the latest first."""
+    """State with what was added to the mean updates of the last rounds, `[window, d]`, the latest first."""
 
     corrections: Tensor = torch.empty(0)
 

@@ -130,7 +130,7 @@ class FedMDFG(Algorithm[FedMDFGState]):
         return self._directed(state, replies)
 
     def _directed(self, state: FedMDFGState, replies: Replies) -> FedMDFGState:
-        """With the direction −d; an update of length 0 has no say in it."""
+        """Set the direction −d; an update of length 0 has no say in it."""
         gram = replies.gram("model", state.model).cpu().numpy()
         losses = replies["loss_before"].double().cpu().numpy()
         lengths = np.sqrt(gram.diagonal())

@@ -69,7 +69,9 @@ class CommonDescent(FedAvg):
         return replace(state, model=model, weights=placed, round=state.round + 1)
 
     def refreshed(self, reply: Message, begun: Message, now: Message, weights: Tensor) -> Message:
-        """In full from the w that it meets: the shortest mixture gives a shorter update more weight, not less."""
+        """Take a late reply in full from the w that it meets: the shortest mixture gives a shorter update more weight,
+        not less.
+        """
         return super().refreshed(reply, begun, now, torch.ones_like(weights))
 
     @abstractmethod

@@ -128,6 +128,6 @@ class FSMGDA(Algorithm[FSMGDAState]):
 
 
 def _single_objectives(clients: Clients) -> list[Tensor]:
-    """For each objective the weights `[n, m]` that leave only that one."""
+    """Weights `[n, m]` for each objective that leave only that one."""
     identity = torch.eye(clients.preferences.shape[1]).to(clients.preferences)
     return [row.expand_as(clients.preferences) for row in identity]

@@ -29,7 +29,7 @@ class Shares:
 
     comparison: Comparison
     rows: Tensor
-    """m_{y,z}, how many training rows a client has of each label and group, `[n, 2, groups]`."""
+    """Number of training rows m_{y,z} that a client has of each label and group, `[n, 2, groups]`."""
     shift: Tensor
     """Difference of λ_{y,z} from the natural share m_{y,z} / m_y, `[n, 2, groups]`."""
     losses: Tensor
@@ -57,7 +57,7 @@ class Shares:
         self.losses, self.seen = self.losses * ~over, self.seen * ~over
 
     def step(self, alpha: float) -> Tensor:
-        """For the label with the largest disparity, α of the loss moves from the best-off group to the worst-off."""
+        """Move, for the label with the largest disparity, α of the loss from the best-off group to the worst-off."""
         needs, present = self.needs(), self.seen > 0
         most, worst = needs.where(present, -torch.inf).max(-1)
         least, best = needs.where(present, torch.inf).min(-1)

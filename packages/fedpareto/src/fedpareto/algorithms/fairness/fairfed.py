@@ -128,7 +128,6 @@ class FairFed(Algorithm[FairFedState]):
 
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
-        """Counts."""
         return {**super().reply_limits, "rows": (0.0, math.inf), "positive": (0.0, math.inf)}
 
 

@@ -149,13 +149,11 @@ class FairTrade(FedAvg):
         return {**self._reply(clients, model), "rows": here.sum(-1), "positive": sums(decisions, here)}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """Also the counts by label and group."""
         counts = (2, setting.comparison.groups if setting.comparison else 0)
         return {"train": {**super().reply_shapes(setting)["train"], "rows": counts, "positive": counts}}
 
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
-        """Counts."""
         return {**super().reply_limits, "rows": (0.0, math.inf), "positive": (0.0, math.inf)}
 
 

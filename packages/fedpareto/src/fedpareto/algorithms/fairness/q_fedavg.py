@@ -19,7 +19,7 @@ from fedpareto.contract.messages import Message, Parcels, Replies, Shapes, Tasks
 from fedpareto.contract.privacy import Part
 
 SMALLEST_LOSS = 1e-10
-"""Below this a loss counts as this: F^(q−1) has no value at 0."""
+"""The smallest loss; one below counts as this: F^(q−1) has no value at 0."""
 
 
 @dataclass(frozen=True)

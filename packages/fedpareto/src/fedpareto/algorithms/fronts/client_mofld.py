@@ -36,7 +36,7 @@ class ClientMOFLDState(State):
     """The lanes of every client in this iteration, and what clients have posted of earlier ones."""
 
     weights: Tensor = torch.empty(0)
-    """For which each client trains in each of its lanes, as it said, `[n, s, m]`."""
+    """Weights for which each client trains in each of its lanes, as it said, `[n, s, m]`."""
     models: Tensor = torch.empty(0)
     """θ of each lane, `[n, s, d]`."""
     trained: Tensor = torch.empty(0)
@@ -252,7 +252,7 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
         return {"model": clients.learn(message["model"], weights=message["weights"]), "size": clients.sizes}
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """For fine-tuning: the client's chosen solution, trained further under the client's own preference."""
+        """Train the client's chosen solution further under the client's own preference, for fine-tuning."""
         return {"model": clients.learn(self.personal(clients, message))}
 
     def personal(self, clients: Clients, message: Message) -> Tensor:

@@ -67,7 +67,7 @@ class DMOEAD(OnGraph[DMOEADState]):
     exchanges: ClassVar[int] = 2
 
     similarity_bound: Annotated[float, Bounds(below=1)] = -1.0
-    """s_min of FedPref, for the mixture; 1 − 1e-9 leaves it out."""
+    """Threshold s_min of FedPref, for the mixture; 1 − 1e-9 leaves it out."""
     top_ratio: Share = 0.4
     """R of topR of FedPref, for the mixture."""
 

@@ -57,7 +57,7 @@ class MOFLDState(State):
 
     @property
     def done(self) -> int:
-        """t."""
+        """Number t of trained candidates."""
         return len(self.values)
 
     @property
@@ -79,7 +79,7 @@ class _Training:
     """Lanes of its candidates."""
 
     def ask(self, rows: np.ndarray) -> Iterator[tuple[int, Tasks]]:
-        """For each candidate its tasks, of the clients in these rows."""
+        """Yield for each candidate its tasks, of the clients in these rows."""
         (tasks,) = self.algorithm.ask(self.state)
         clients = len(tasks) // len(self.lanes)
         for number, lane in enumerate(self.lanes):
@@ -156,22 +156,18 @@ class MOFLD(Algorithm[MOFLDState]):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
-        """As the algorithm that trains candidates."""
         return self.trainer.needs
 
     @property
     def clusters_all(self) -> bool:  # type: ignore[override]
-        """As the algorithm that trains candidates."""
         return self.trainer.clusters_all
 
     @property
     def requires(self) -> tuple[str, ...]:  # type: ignore[override]
-        """As the algorithm that trains candidates."""
         return self.trainer.requires
 
     @property
     def reveals(self) -> tuple[str, ...]:  # type: ignore[override]
-        """As the algorithm that trains candidates."""
         return self.trainer.reveals
 
     @property
@@ -371,7 +367,7 @@ class MOFLD(Algorithm[MOFLDState]):
         return favourite(clients, message)
 
     def train(self, clients: Clients, message: Message) -> Message:
-        """For fine-tuning: the client's chosen solution, trained further under the client's own preference."""
+        """Train the client's chosen solution further under the client's own preference, for fine-tuning."""
         return {"model": clients.learn(self.personal(clients, message))}
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
@@ -390,7 +386,6 @@ class MOFLD(Algorithm[MOFLDState]):
 
     @property
     def reply_limits(self) -> Mapping[str, tuple[float, float]]:
-        """As the algorithm that trains candidates."""
         return self.trainer.reply_limits
 
     def private_state(self, setting: Setting) -> Message:

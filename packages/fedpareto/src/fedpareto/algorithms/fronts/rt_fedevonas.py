@@ -181,15 +181,14 @@ class RTFedEvoNAS(FedAvg):
         return theta.where(self._slices(clients.problem.layout, message["code"], theta.device), 0)
 
     def reply_shapes(self, setting: Setting) -> Mapping[str, Shapes]:
-        """Also the losses of all architectures."""
         return {"train": {**super().reply_shapes(setting)["train"], "losses": (2 * self.population,)}}
 
     def _slices(self, layout: Layout, codes: Tensor, device: torch.device) -> Tensor:
-        """m of each client's architecture `[n, b]`, `[n, d]`."""
+        """Masks m of each client's architecture `[n, b]`, `[n, d]`."""
         rows, place = np.unique(codes.long().numpy(force=True), axis=0, return_inverse=True)
         slices = torch.stack([self._slice(layout, row) for row in rows])
         return slices[torch.as_tensor(place.reshape(-1))].to(device)
 
     def _slice(self, layout: Layout, code: np.ndarray) -> Tensor:
-        """m of one architecture, `[d]`."""
+        """Mask m of one architecture, `[d]`."""
         return slice_of(layout, [self.widths[choice] for choice in code.tolist()])

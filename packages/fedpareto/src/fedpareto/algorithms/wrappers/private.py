@@ -168,7 +168,7 @@ class Private(Stateful[PrivateState[S]], Generic[S]):
 
 @dataclass(frozen=True)
 class KeptState(FineTunedState[S]):
-    """As of fine-tuning, but the server holds no tuned model."""
+    """State of fine-tuning in which the server holds no tuned model."""
 
     kept: Tensor = torch.empty(0)
     """1 for clients that hold a tuned model, `[n]`, once the last round is over; empty before."""
@@ -189,7 +189,7 @@ class PrivatelyTuned(FineTuned[S]):
         return KeptState(setting, inner=self.algorithm.begin(setting))
 
     def ask(self, state: FineTunedState[S]) -> list[Tasks]:
-        """As fine-tuning, but the last step keeps its result."""
+        """Ask as fine-tuning does, but the last step keeps its result."""
         tasks = super().ask(state)
         return [replace(task, step="keep") for task in tasks] if state.round == state.setting.rounds - 1 else tasks
 

@@ -23,7 +23,7 @@ SHARES = (0.25, 0.5, 0.75)
 OWN, CHOSEN = "safe.own", "safe.chosen"
 """Private state: the local model, and from the last round on the one that was chosen; whether it has been."""
 ALONE = "safe.alone."
-"""Before the names of what the local model needs where its step sizes are chosen on validation rows."""
+"""Prefix of the names of what the local model needs where its step sizes are chosen on validation rows."""
 SETTLE = "settle"
 ROUNDING = 1e-6
 """Models whose worth differs by less are worth the same."""
@@ -71,7 +71,7 @@ class Safe(Stateful[SafeState[S]], Generic[S]):
 
     @property
     def requires(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Also losses, to compare models."""
+        """Requirements of the algorithm, and losses to compare models."""
         return (*self.algorithm.requires, "losses")
 
     # -- the server half ------------------------------------------------------------------------------------------

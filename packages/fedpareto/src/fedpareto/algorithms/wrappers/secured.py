@@ -165,8 +165,8 @@ class Secured(Stateful[SecuredState[S]], Generic[S]):
         return whole if noise is None else whole + noise.to(whole)
 
     def unmask(self, clients: Clients, message: Message) -> Message:
-        """For each neighbour, give the share of its own mask or, if it dropped out, of the key of those with others;
-        and the client's own share of its own mask. Then the round's secrets are forgotten.
+        """Give for each neighbour the share of its own mask or, if it dropped out, of the key of those with others; and
+        the client's own share of its own mask. Then the round's secrets are forgotten.
         """
         self._must_be_in_order(clients)
         revealed = [
@@ -289,7 +289,7 @@ class Secured(Stateful[SecuredState[S]], Generic[S]):
         return self._unmasked(state, replies)
 
     def _unmasked(self, state: SecuredState[S], replies: Replies) -> SecuredState[S]:
-        """Without the masks that are left, and told to the algorithm."""
+        """Remove the masks that are left, and tell the algorithm."""
         dealt, survived = state.dealt.cpu().numpy(), state.survived.cpu().numpy()
         members = state.members.cpu().numpy()
         told_keys, round_ = _array(state.keys), state.round + 1
@@ -405,7 +405,7 @@ def _flat(reply: Message) -> Tensor:
 
 
 def _of_peers(state: SecuredState[Any], peers: np.ndarray, values: Tensor) -> Tensor:
-    """For each member the values `[m, ...]` of its neighbours, `[m, k, ...]`; 0 where it has none."""
+    """Values `[m, ...]` of the neighbours of each member, `[m, k, ...]`; 0 where it has none."""
     rows = torch.as_tensor(np.searchsorted(state.members.cpu().numpy(), np.maximum(peers, 0)).clip(max=len(peers) - 1))
     found = values.cpu()[rows]
     found[torch.as_tensor(peers < 0)] = 0
@@ -413,7 +413,7 @@ def _of_peers(state: SecuredState[Any], peers: np.ndarray, values: Tensor) -> Te
 
 
 def _exchanged(state: SecuredState[Any], peers: np.ndarray) -> Tensor:
-    """For each member what its neighbours sealed for it, `[m, k, bytes]`; 0 from those who dealt nothing."""
+    """Bytes that each member's neighbours sealed for it, `[m, k, bytes]`; 0 from those who dealt nothing."""
     members, letters = state.members.cpu().numpy(), state.letters.cpu().numpy()
     found = np.zeros_like(letters)
     for row, own in enumerate(members.tolist()):
@@ -442,6 +442,6 @@ def _bytes(rows: tuple[bytes, ...], clients: Clients) -> Tensor:
 
 
 def _tensor(array: np.ndarray, clients: Clients) -> Tensor:
-    """On the clients' device; unsigned words as the signed ones that tensors have."""
+    """Put an array on the clients' device; unsigned words as the signed ones that tensors have."""
     signed = array.view(f"<i{array.itemsize}") if array.dtype.kind == "u" and array.itemsize > 1 else array
     return torch.as_tensor(np.ascontiguousarray(signed)).to(clients.preferences.device)
