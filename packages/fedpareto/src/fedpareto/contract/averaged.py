@@ -28,7 +28,7 @@ class Averaged(Replies):
     def only(self, rows: np.ndarray) -> Averaged:
         """Keep some rows, as `Replies.only` does; of a part of the clients nothing is known."""
         if len(rows) != len(self):
-            raise ValueError("of a secure sum there are no replies of some clients")
+            raise ValueError("a secure sum has no replies of some of its clients")
         return self
 
     def whole(self) -> Replies:
@@ -48,10 +48,10 @@ class Averaged(Replies):
         return replace(self, means={**self.means, name: self.means[name] + by})
 
     def gram(self, name: str, origin: Tensor) -> Tensor:
-        raise ValueError("of a secure sum there are no single updates")
+        raise ValueError("a secure sum has no single updates")
 
     def squared_norms(self, name: str, origin: Tensor) -> Tensor:
-        raise ValueError("of a secure sum there are no single updates")
+        raise ValueError("a secure sum has no single updates")
 
     @classmethod
     def over(cls, clients: np.ndarray, means: Message, round: int) -> Averaged:

@@ -56,7 +56,7 @@ def calibrated(clients: Clients, anatomy: Conditioned, parts: Message) -> Messag
     """
     problem = clients.problem
     if not isinstance(problem, GroupedProblem) or problem.rebuilt_by_name or "validation" not in clients.splits:
-        return parts  # Of other networks it is not known that they end so.
+        return parts  # Other networks are not known to end so.
     rows = clients.all_rows("validation")
     preferences = torch.as_tensor(equidistant(CALIBRATED_AT, anatomy.objectives)).to(clients.preferences)
     wanted = tolerances(preferences, anatomy.margin).expand(len(clients), -1, -1)

@@ -47,5 +47,5 @@ class Judged(FedAvg):
         places = self._places(setting)
         values = self._judge(setting)(models)[:, CHOSEN_ON, places].double()
         signs = values.new_tensor([1.0 if setting.objectives[place].maximise else -1.0 for place in places])
-        # What cannot be measured, such as a rate of no rows, is no merit.
+        # A value that cannot be measured, such as a rate of no rows, is no merit.
         return (values * signs).nan_to_num(nan=-math.inf)

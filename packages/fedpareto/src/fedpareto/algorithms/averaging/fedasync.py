@@ -44,7 +44,7 @@ class FedAsync(FedAvg):
     def tell(self, state: FedAvgState, replies: Replies) -> FedAvgState:
         """θ ← (1 − α_i) θ + α_i θ_i, one reply after the other; α_i is α, or by its client's share of their rows."""
         alpha = (self.mixing * len(replies) * self._shares(state, replies).double()).clamp(max=1)
-        left = torch.cumprod(1 - alpha.flip(0), dim=0).flip(0)  # Of what was there before reply i, after the last one.
+        left = torch.cumprod(1 - alpha.flip(0), dim=0).flip(0)  # Share of the model before reply i that stays.
         weights = alpha * torch.cat([left[1:], left.new_ones(1)])
         step = replies.sum("model", weights, state.model)
         return replace(state, model=state.model + step.to(state.model), round=state.round + 1)

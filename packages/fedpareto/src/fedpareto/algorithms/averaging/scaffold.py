@@ -77,7 +77,7 @@ class Scaffold(FedAvg):
         x, c, c_i = message["model"], message["control"], clients.state["control"]
         slope = self.correction * (c - c_i)
         y = clients.learn(x, pull=Pull(0.0, x, slope) if self.correction else None)
-        # What the client's own gradients were: the mean of all steps, without what was added to them.
+        # The client's own gradients: the mean of all steps, without what was added to them.
         reach = clients.reach().unsqueeze(1)
         own = torch.where(reach > 0, (x - y) / reach.clamp_min(torch.finfo(x.dtype).tiny) - slope, c_i)
         clients.state["control"] = own

@@ -177,7 +177,7 @@ class FedPref(Algorithm[FedPrefState]):
         if not self.clustering:
             return state.clusters
         before, here = means(state.clusters, state.models), [_places(cluster, replied) for cluster in state.clusters]
-        # Of a cluster that did not reply as a whole this is no movement, and does not count: see split_calm.
+        # For a cluster that did not reply as a whole this is no movement, and does not count: see split_calm.
         change = self._change(before - personal_models.means_of(here, trained), before)
 
         def halve(number: int) -> list[list[int]]:

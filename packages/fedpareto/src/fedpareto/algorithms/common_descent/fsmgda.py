@@ -103,7 +103,7 @@ class FSMGDA(Algorithm[FSMGDAState]):
         """x ← x + η Σ_s λ_s Δ_s with λ = argmin ‖Σ_s λ_s Δ_s‖² and Δ_s the mean over clients that have s."""
         updates, counts = replies.mean("updates"), self._counts(state, replies)
         if self.subsets:
-            # Of a client that does not have an objective the update is 0: it adds nothing to the sum.
+            # The update of a client that does not have an objective is 0: it adds nothing to the sum.
             factors = np.divide(len(replies), counts, out=np.zeros(len(counts)), where=counts > 0)
             updates = updates * torch.as_tensor(factors).to(updates)[:, None]
         exact = updates.double()  # The squares of large or small updates leave the range of single precision.

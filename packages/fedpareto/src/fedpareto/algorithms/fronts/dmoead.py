@@ -120,7 +120,7 @@ class DMOEAD(OnGraph[DMOEADState]):
         candidates, present = self._candidates(state), state.present.cpu().numpy()
         places = torch.as_tensor(np.searchsorted(present, rows), device=candidates.device)
         models = state.trained.index_copy(0, places, candidates[places, replies["choice"].long()])
-        # What was measured before is of models that those who do not say no longer have.
+        # Earlier values belong to models that clients without a reply here no longer have.
         values = torch.full_like(state.values[: len(present)], torch.inf)
         choices = torch.zeros_like(state.choices[: len(present)])
         return replace(

@@ -260,7 +260,7 @@ class MOFLD(Algorithm[MOFLDState]):
         for setting, lanes in self._federations(state):
             own = starts[[lane - state.done for lane in lanes]]
             begun = self.trainer.begin(replace(setting, initial=own[0]))
-            if len(own) > 1:  # Of candidates that are trained together each has its own start.
+            if len(own) > 1:  # Each of the candidates that are trained together has its own start.
                 begun = replace(begun, models=own.repeat_interleave(len(state.setting.clients), dim=0))
             inner.append(begun)
         return replace(state, inner=tuple(inner))

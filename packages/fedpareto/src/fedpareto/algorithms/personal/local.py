@@ -22,7 +22,7 @@ class Local(Algorithm[State]):
         "outside", "single-objective comparison", "linearised preferences, no federation", "arbitrary"
     )
     personalised: ClassVar[bool] = True
-    needs: ClassVar[Needs] = "weighted sum"  # Of nothing.
+    needs: ClassVar[Needs] = "weighted sum"  # The server reads nothing.
 
     def begin(self, setting: Setting) -> State:
         """The server only counts rounds."""

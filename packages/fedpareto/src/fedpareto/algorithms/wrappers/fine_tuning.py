@@ -96,7 +96,7 @@ class FineTuned(Stateful[FineTunedState[S]], Generic[S]):
         shared = {other: tensor for other, tensor in sent.shared.items() if other != name}
         if len(state.tuners) == len(sent):
             return Parcels(sent.clients, shared, {**sent.own, name: state.tuned})
-        # Of those with a tuned model each of several models is that one.
+        # Clients with a tuned model have it in place of each of several models.
         whole = sent.stacked()[name].clone()
         rows = torch.as_tensor(state.setting.rows(state.tuners.cpu().numpy()), device=whole.device)
         between = [1] * (whole.dim() - state.tuned.dim())

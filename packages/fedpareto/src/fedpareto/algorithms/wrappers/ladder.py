@@ -168,7 +168,7 @@ def train_alone(clients: Clients, prefix: str) -> Tensor:
     state = {name: clients.state[prefix + name] for name in (MODELS, BEST, LOSS, FACTOR)}
     models, losses = climbed(clients, state[MODELS])
     least, rung = losses.min(1, keepdim=True)
-    # Of models that are as good the later one: who has no validation rows goes on.
+    # The later one of equally good models counts: a client without validation rows goes on.
     is_better = least <= state[LOSS]
     best = models[torch.arange(len(models), device=rung.device), rung[:, 0]]
     new = {

@@ -172,7 +172,7 @@ def _sent(name: str, reply: Message, message: Message) -> Tensor:
     found = beginnings(Tasks(np.arange(len(reply[name])), own=message), reply)
     if name in found:
         return found[name]
-    # Of several models that it was sent it keeps one, or it was sent none: any entries will do, but its own.
+    # It keeps one of several models that it was sent, or it was sent none: any entries will do, but its own.
     return message[name][:, :1] if name in message else torch.zeros_like(reply[name])
 
 

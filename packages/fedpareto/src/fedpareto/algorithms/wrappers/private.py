@@ -156,7 +156,7 @@ class Private(Stateful[PrivateState[S]], Generic[S]):
             len(setting.clients),
             # Clients that take part in every round are not drawn: sampling does not hide them.
             drawn=not setting.regulars,
-            # Of what was sent, now too; and of what a client made of it, if it took part.
+            # Reports on what was sent, now too; and on what a client made of it, if it took part.
             reports=(evaluated + 1 + min(math.ceil(most), evaluated)) * setting.repeats,
         )
         spent = {"epsilon": epsilon(self.privacy, exposure), "epsilon_of_all": epsilon_of_all(self.privacy, exposure)}
@@ -265,7 +265,7 @@ def protected(algorithm: Algorithm[Any], privacy: Privacy) -> Algorithm[Any]:
         return algorithm
     if isinstance(algorithm, FineTuned):
         return PrivatelyTuned(Private(algorithm.algorithm, privacy))
-    if isinstance(algorithm, Safe):  # What a client keeps and chooses is never sent.
+    if isinstance(algorithm, Safe):  # The model that a client keeps and chooses is never sent.
         return Safe(protected(algorithm.algorithm, privacy))
     return Private(algorithm, privacy)
 

@@ -364,7 +364,7 @@ def secured(algorithm: Algorithm[Any], secure_sum: SecureSum) -> Algorithm[Any]:
         return algorithm
     if present.kind != "none":
         raise UserError(f"{algorithm.name} has a secure sum already, with other parameters; give it without them")
-    if isinstance(algorithm, Safe):  # What a client keeps and chooses is never sent.
+    if isinstance(algorithm, Safe):  # The model that a client keeps and chooses is never sent.
         return Safe(secured(algorithm.algorithm, secure_sum))
     return Secured(algorithm, secure_sum) if secure_sum.kind != "none" else algorithm
 
