@@ -46,7 +46,7 @@ class Setting:
     regulars: tuple[int, ...] = ()
     """Clients that take part in every round."""
     preference: tuple[float, ...] | None = None
-    """The one that all clients share, where the federation was set up so; None: each has its own, kept private."""
+    """The preference that all clients share, if the federation was set up so; None: each has its own, kept private."""
     comparison: Comparison | None = None
     """Demographic groups, where the problem is one of group fairness."""
     judge: Judge | None = None

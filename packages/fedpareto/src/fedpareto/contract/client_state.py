@@ -31,7 +31,7 @@ class Shelf:
     rows: np.ndarray = field(default_factory=_none)
     """… and the row of each."""
     tensors: Message = field(default_factory=dict)
-    """`[at least n, ...]`."""
+    """Stacks of state, `[at least n, ...]`."""
 
     def read(self, clients: np.ndarray, fresh: Message) -> Message:
         """The state of these clients, `[n, ...]`: copies; of one that is not known or lacks a name, `fresh`."""

@@ -81,7 +81,7 @@ class Simulating(Engine, Protocol):
     holds: bool
     """True if what clients keep after a step counts only once their replies have `landed`."""
     held: Kept
-    """Until then it is here."""
+    """State that waits until then."""
 
     def exchange(self, tasks: Sequence[Sequence[Tasks]], evaluate: Sequence[Parcels | None]) -> list[Outcome]:
         """Do as `run_all`, whatever the quorum is."""

@@ -25,9 +25,9 @@ class Federation:
     ids: tuple[int, ...]
     splits: Splits
     preferences: np.ndarray
-    """`[n, m]`, rows on the simplex."""
+    """Preferences `[n, m]`, rows on the simplex."""
     common_preference: tuple[float, ...] | None = None
-    """The one that all clients share, if there is one; else preferences are private to each client."""
+    """The preference that all clients share, if there is one; else preferences are private to each client."""
 
     @classmethod
     def create(

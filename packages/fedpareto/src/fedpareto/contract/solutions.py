@@ -23,7 +23,7 @@ class SolutionSet:
     clients: tuple[int, ...]
     """The clients' ids; or the numbers 0 … n − 1 of solutions that are no client's."""
     preferences: np.ndarray | None
-    """`[n, m]`, with which the solutions were trained; None if the clients keep theirs private."""
+    """Preferences `[n, m]`, with which the solutions were trained; None if the clients keep theirs private."""
     values: Mapping[str, np.ndarray]
     """The objectives on each part of the data, `{split: [n, m]}`."""
     known_front: np.ndarray | None = None

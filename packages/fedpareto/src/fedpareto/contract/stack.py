@@ -21,7 +21,7 @@ class Tampering:
     """Falsification of loss f and number of rows by attackers among n clients; 1, 0 and 1 for honest ones."""
 
     scale: Tensor
-    """a `[n]`: what is trained and reported is a·f + b …"""
+    """Factor a `[n]`: what is trained and reported is a·f + b …"""
     bias: Tensor
     """… with b `[n]`, which has no gradient."""
     size_factor: Tensor

@@ -75,7 +75,7 @@ class Attack(Bounded):
     share: OpenShare = 0.2
     """Share of the clients that attack, if none are named; at least one, and never all."""
     from_round: Count = 1
-    """The first round in which they do."""
+    """The first round in which clients attack."""
     always: bool = False
     """Take part in every round, in place of other clients that were drawn."""
     strength: Finite | None = None

@@ -62,7 +62,7 @@ class Defence(Bounded):
     multi-krum, where the server tells clients apart.
     """
     epsilon: Share = 0.1
-    """Distance of a client's weight from 1/n in fedmgda-plus; 0: equal weights, 1: free weights."""
+    """Largest distance of a client's weight from 1/n in fedmgda-plus; 0: equal weights, 1: free weights."""
     prior: Positive = 3.0
     """Prior α₀ = β₀ of confidence: as many good and as many bad updates every client is believed to have sent before.
     """

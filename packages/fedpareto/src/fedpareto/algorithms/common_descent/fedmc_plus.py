@@ -47,7 +47,7 @@ class FedMCPlus(CommonDescent):
     needs: ClassVar[Needs] = "Gram matrix"
 
     c: ShareBelowOne = 0.5
-    """Distance that d may have from the mean update, as a share of its length; 0 is FedAvg."""
+    """Largest distance of d from the mean update, as a share of its length; 0 is FedAvg."""
     c_decay: PositiveShare = 1.0
     """Factor on c in every round; FedMC has 1."""
     window: Count = 1

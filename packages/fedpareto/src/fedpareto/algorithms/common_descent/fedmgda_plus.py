@@ -43,7 +43,7 @@ class CommonDescent(FedAvg):
     """True for ḡ_i = g_i / ‖g_i‖ (line 5 of algorithm 1), false for g_i itself."""
 
     weighting: Literal["size", "equal"] = "equal"
-    """λ0: whether clients are weighted by their number of training rows, or equally, as in the published code."""
+    """λ0, the weighting of clients: by their number of training rows (`size`), or equally, as in the published code."""
     server_lr: Positive = 1.0
     """η, the step size of the server; where updates are normalised, the longest step of the model in a round."""
     decay: PositiveShare = 1.0

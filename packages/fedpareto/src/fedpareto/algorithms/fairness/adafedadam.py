@@ -69,7 +69,7 @@ class AdaFedAdam(FedAvg):
     beta2: ShareBelowOne = 0.999
     """β₂, how much of v is kept."""
     tau: Positive = 1e-8
-    """Added to √v."""
+    """Number added to √v."""
 
     def begin(self, setting: Setting) -> AdaFedAdamState:
         """θ⁰, at rest."""

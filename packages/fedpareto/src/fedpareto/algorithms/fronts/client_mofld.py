@@ -82,7 +82,7 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
     training_rounds: Whole = 0
     """Rounds of one training; a run has rounds / training_rounds iterations. 0: up to 5, as that allows."""
     radius: Share = 0.1
-    """Distance that the weights of lanes may have that are averaged: half the sum of their differences. 0: only equal
+    """Largest distance between the weights of lanes that are averaged: half the sum of their differences. 0: only equal
     ones; 1: any.
     """
     noise: NotNegative = 0.0

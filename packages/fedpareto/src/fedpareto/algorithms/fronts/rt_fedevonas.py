@@ -64,7 +64,7 @@ class RTFedEvoNAS(FedAvg):
     widths: tuple[PositiveShare, ...] = (1.0, 0.75, 0.5, 0.25)
     """The choices of each hidden layer, as shares of its units."""
     population: Count = 4
-    """N. Clients measure 2N architectures in every round."""
+    """N, the size of the population. Clients measure 2N architectures in every round."""
     pick: Literal["loss", "knee"] = "loss"
     """Architecture of the front that everybody uses: that with the smallest loss, or the one nearest to the best of
     both.

@@ -28,7 +28,7 @@ class MOCHA(Pulled):
     )
 
     strength: float = 0.5
-    """λ; 0 is local training."""
+    """λ, the weight of the regulariser; 0 is local training."""
     relation: Literal["mean", "learned"] = "mean"
     """Ω: I − 11ᵀ/n, which pulls each client towards the mean of the others, or learned from the models in every
     round.
