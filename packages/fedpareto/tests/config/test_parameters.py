@@ -82,4 +82,4 @@ def test_every_hyper_parameter_of_every_algorithm_and_problem_is_explained():
 
 def test_a_subclass_inherits_the_prose_of_its_fields():
     assert field_docs(FedPrefClustering)["patience"] == field_docs(FedPref)["patience"]
-    assert field_docs(FedProx)["weighting"].startswith("Whether clients are weighted")
+    assert field_docs(FedProx)["weighting"].startswith("Weighting of clients")
