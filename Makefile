@@ -69,6 +69,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/prose.py --most 0
 
 types: install
 	$(BIN)/mypy

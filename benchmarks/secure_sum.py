@@ -25,9 +25,8 @@ from fedpareto.algorithms.wrappers.secured import Secured
 from fedpareto.contract.algorithm import Algorithm
 from fedpareto.contract.clients import Clients
 from fedpareto.contract.federation import Federation
-from fedpareto.contract.messages import Message, Replies, Tasks
+from fedpareto.contract.messages import Message, Replies, Tasks, traffic
 from fedpareto.contract.secure_sum import SecureSum
-from fedpareto.contract.messages import traffic
 from fedpareto.engines.local import LocalEngine
 from fedpareto.engines.machine import Choices
 from fedpareto.engines.options import LocalOptions

@@ -40,7 +40,7 @@ class Callback:
 
 
 class Followed(Protocol):
-    """What a run shows of itself."""
+    """The parts of a run that callbacks may see."""
 
     spec: Spec
     engine: Engine

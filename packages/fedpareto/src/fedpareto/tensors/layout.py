@@ -146,7 +146,7 @@ class Layout:
 
     @cached_property
     def _places(self) -> list[tuple[str, int, int, tuple[int, ...]]]:
-        """Of each tensor its name, where it begins, its length and its shape."""
+        """Name, beginning, length and shape of each tensor."""
         each = zip(self.names, self.shapes, strict=True)
         return [(name, self.slices[name].start, math.prod(shape), shape) for name, shape in each]
 

@@ -181,7 +181,7 @@ def says_what_it_is(algorithm: Algorithm[Any], problem: Problem) -> None:
     assert isinstance(algorithm.taxonomy, Taxonomy), f"{algorithm.name} has no taxonomy labels"
     assert all(dataclasses.asdict(algorithm.taxonomy).values()), f"{algorithm.name} leaves a taxonomy label empty"
     assert algorithm.taxonomy.is_known, (
-        f"{algorithm.name}: '{algorithm.taxonomy.place}' is no box of the taxonomy (core.taxonomy has them); a method "
+        f"{algorithm.name}: '{algorithm.taxonomy.place}' is no box of the taxonomy (see contract.taxonomy); a method "
         f"without one is '{OUTSIDE}', '{COMPARISON}'"
     )
     parameters: Any = type(algorithm)
