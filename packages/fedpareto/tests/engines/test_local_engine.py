@@ -204,6 +204,19 @@ def test_several_federations_in_one_stack_equal_each_alone():
         assert torch.equal(outcome.replies["model"], alone.replies["model"])
 
 
+@pytest.mark.parametrize("chunk", [1, 4, 12])
+def test_of_several_federations_some_may_be_measured_in_any_chunk(chunk):
+    engine = engine_of(FedAvg(), seeds=(0, 5), choices=Choices(threads=1, chunk=chunk))
+    states = [FedAvg().begin(setting) for setting in engine.settings]
+    solutions = [FedAvg().solutions(states[0]), None]
+    first, second = engine.run_all([FedAvg().ask(state) for state in states], solutions)
+    alone = engine_of(FedAvg(), seeds=(0,))
+    state = FedAvg().begin(alone.settings[0])
+    wanted = alone.run(FedAvg().ask(state), FedAvg().solutions(state))
+    assert torch.allclose(first.evaluations.trained.rows, wanted.evaluations.trained.rows)
+    assert len(second.evaluations.trained) == len(second.evaluations.sent) == 0
+
+
 def test_a_memory_budget_bounds_the_stack_and_changes_no_number():
     problem = Synthetic(hidden=(32, 16))
     roomy = engine_of(FedAvg(), problem=problem, clients=8, choices=None, options=LocalOptions(threads=1))

@@ -290,7 +290,7 @@ class LocalEngine:
         If a chunk raises, its clients run one by one to find out which one failed.
         """
         awake, failures = self._screening.awake(work)
-        is_measured = work.step == "train" and any(measured)
+        is_measured = work.step == "train" and any(measured[run] for run in work.runs)
         parts: list[Part] = []
         chunks = list(self._chunks(work, awake))
         while chunks:
@@ -304,7 +304,7 @@ class LocalEngine:
                 result = self.algorithm.client_step(work.step, clients, message)
                 if (why := rows_missing(result, len(rows))) is not None:
                     raise ValueError(why)
-                values = self._trained(chunk, clients, message, result, measured) if is_measured else None
+                values = self._trained(chunk, clients, message, result) if is_measured else None
                 sizes = _NOTHING
                 if not self._is_plain:
                     result, sizes = self._coded(chunk, message, result, clients)
@@ -319,12 +319,8 @@ class LocalEngine:
             parts.append(Part(rows, result, values, sizes))
         return Done.of(work, parts, failures)
 
-    def _trained(
-        self, chunk: Work, clients: Clients, message: Message, result: Message, measured: Sequence[bool]
-    ) -> Tensor | None:
+    def _trained(self, chunk: Work, clients: Clients, message: Message, result: Message) -> Tensor:
         """The objectives of what a chunk's clients trained, as they report them."""
-        if len(measured) > 1 and not any(measured[run] for run in set(chunk.run.tolist())):
-            return None
         honest = self._honest(clients, chunk)
         values = honest.evaluate(self.algorithm.personal(honest, {**message, **result, **clients.trained}))
         if self._privacy.objectives == "exact":
