@@ -27,6 +27,7 @@ IMPORTERS = {
     "__init__.py": "our own modules, by a table",
     "apps.py": "what our own launcher writes into a node's configuration",
     "catalogue.py": "our own papers, by a table",
+    "completion.py": "the Click that Typer has loaded",
     "data.py": "our own problems, by a list",
     "dialect.py": "gzip, bz2 and lzma, by a table",
     "gym_worker.py": "what consent.need_module has let pass",

@@ -30,7 +30,7 @@ def both(spec, crew):
 @pytest.mark.parametrize("name", [*registry.algorithms(), "fedavg+ft", "fsmgda+ft"])
 def test_every_algorithm_gives_the_same_run_on_two_workers(name, crews):
     given = LITTLE_WORK.get(name, {})
-    needs_groups = "groups" in registry.algorithm_class(name.removesuffix("+ft")).requires
+    needs_groups = "groups" in registry.make_algorithm(name.removesuffix("+ft")).requires
     spec = small({"name": name} | given, rounds=3, **(GROUPS if needs_groups else {}))
     assert unequal(spec)
     assert both(spec, crews(2)) <= EXACT

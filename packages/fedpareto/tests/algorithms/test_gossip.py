@@ -16,7 +16,7 @@ from fedpareto.algorithms.without_server.gossip_fedavg import GossipFedAvg
 from fedpareto.algorithms.without_server.gossip_fedpref import GossipFedPref
 from fedpareto.config.errors import UserError
 from fedpareto.contract.federation import Federation
-from fedpareto.contract.messages import Replies
+from fedpareto.contract.messages import Replies, traffic
 from fedpareto.problems.convex import Convex
 from fedpareto.runs import runner
 from fedpareto.spec.draft import Draft
@@ -65,9 +65,10 @@ def test_bytes_are_those_between_neighbours():
     algorithm = GossipFedAvg(graph="edges", edges=tuple(f"0-{i}" for i in range(1, CLIENTS)), weighting="equal")
     done = trial(algorithm, Convex(), rounds=1)
     size = done.outcomes[0].replies.size
-    cost = algorithm.traffic(done.states[0].setting, [], done.outcomes[0].replies)
+    graph, everyone = algorithm.neighbours(CLIENTS), done.states[0].setting.clients
+    cost = traffic([], done.outcomes[0].replies, graph, everyone)
     assert cost.up.tolist() == cost.down.tolist() == [(CLIENTS - 1) * size, *[size] * (CLIENTS - 1)]
-    half = algorithm.traffic(done.states[0].setting, [], done.outcomes[0].replies.only(np.array([1])))
+    half = traffic([], done.outcomes[0].replies.only(np.array([1])), graph, everyone)
     assert (half.up.sum(), half.down.tolist()) == (size, [size, *[0] * (CLIENTS - 1)])
 
 

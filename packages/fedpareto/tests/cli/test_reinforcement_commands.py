@@ -94,7 +94,7 @@ def test_an_algorithm_that_cannot_do_with_players_says_so_once(
         ("mo-lunar-lander", "method=ddpg", "method is ddpg, but mo-lunar-lander has a few actions to choose from; use"),
         ("deep-sea-treasure", "method=ddpg", "but deep-sea-treasure has a few actions to choose from; use method: dqn"),
         ("deep-sea-treasure", "map=round", "unknown value of problem deep-sea-treasure: map 'round'"),
-        ("deep-sea-treasure", "discount=2", "--set discount=2: discount is 2.0; it is above 0 and at most 1"),
+        ("deep-sea-treasure", "discount=2", "--set discount=2: discount is 2; it is above 0 and at most 1"),
         ("deep-sea-treasure", "steps=0", "--set steps=0: steps is 0; it is at least 1"),
         ("deep-sea-treasure", "epochs=2", "--set epochs=2: unknown parameter 'epochs'"),
     ],

@@ -24,8 +24,8 @@ def _gathered(work: Work, parts: Sequence[dict[str, Plain]]) -> Done:
     for part in parts:
         here = _rows(work, part["run"], part["client"], part["lane"])
         if len(here):
-            message = {name: torch.from_numpy(array) for name, array in part["message"].items()}
-            values = None if part["values"] is None else torch.from_numpy(part["values"])
+            message = {name: torch.from_numpy(array.copy()) for name, array in part["message"].items()}
+            values = None if part["values"] is None else torch.from_numpy(part["values"].copy())
             found.append(Part(here, message, values, np.empty(0, dtype=np.int64)))
         for run, *failed in part["failed"]:
             failure = Failure(*failed)

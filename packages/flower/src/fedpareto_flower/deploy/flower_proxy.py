@@ -169,8 +169,11 @@ class Gate:
             raw.close()
             self._lobby.leave(stranger)
             if visit is not None and visit.node is not None:
-                with self._lock:
-                    self._open[visit.node] -= 1
+                self._gone(visit.node)
+
+    def _gone(self, node: int) -> None:
+        with self._lock:
+            self._open[node] -= 1
 
     def _known(self, stranger: _Stranger, node: int) -> bool:
         """Take a connection that has signed its first request for a node's; return whether it may have one more."""

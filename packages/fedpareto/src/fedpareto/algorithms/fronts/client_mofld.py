@@ -68,7 +68,7 @@ class ClientMOFLD(Algorithm[ClientMOFLDState]):
     taxonomy: ClassVar[Taxonomy] = Taxonomy(
         "client", "client-led", "linearised objectives, a metaheuristic of each client", "arbitrary"
     )
-    exchanges: ClassVar[int] = 2
+    exchanges: ClassVar[int] = 3
     waits: ClassVar[str] = "lanes are averaged that were trained in the same round"
     personalised: ClassVar[bool] = True
     ends_as_planned: ClassVar[bool] = True
