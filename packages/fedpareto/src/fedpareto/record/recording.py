@@ -162,8 +162,10 @@ class Recorder:
         self._waiting += entries
         if self.folder is not None:
             self.folder.append("events.jsonl", events)
-        is_due = len(self._waiting) >= TOGETHER or time.monotonic() > self._written + SOON
-        if is_due or (self.folder is not None and (events or any(entry.values for entry in entries))):
+        is_due = len(self._waiting) >= TOGETHER
+        if self.folder is not None and not is_due:  # Somebody may be looking.
+            is_due = time.monotonic() > self._written + SOON or bool(events) or any(entry.values for entry in entries)
+        if is_due:
             self.write()
 
     def write(self) -> None:
