@@ -319,8 +319,8 @@ class LocalEngine:
             parts.append(Part(rows, result, values, sizes))
         return Done.of(work, parts, failures)
 
-    def _trained(self, chunk: Work, clients: Clients, message: Message, result: Message) -> Tensor:
-        """The objectives of what a chunk's clients trained, as they report them."""
+    def _trained(self, chunk: Work, clients: Clients, message: Message, result: Message) -> Tensor | None:
+        """Objectives of the models that a chunk's clients trained, as they report them; None if they withhold them."""
         honest = self._honest(clients, chunk)
         values = honest.evaluate(self.algorithm.personal(honest, {**message, **result, **clients.trained}))
         if self._privacy.objectives == "exact":
