@@ -1,4 +1,4 @@
-"""What a user adds to a run sees its rounds, may end it, and cannot harm it."""
+"""A callback sees the rounds of a run, may end it, and cannot harm it."""
 
 from __future__ import annotations
 

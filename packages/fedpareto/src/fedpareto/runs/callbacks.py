@@ -106,8 +106,10 @@ class Callbacks:
 
     def round(self, progress: Progress, replies: Sequence[Replies | None]) -> str:
         """Tell all that a round is over; return who ends the run after it, empty: nobody."""
-        self._run.progress, self._run.replies = progress, replies
-        return self._each("on_round", lambda one: one.on_round(self._run))
+        self._run.progress, self._run.replies = progress, tuple(replies)
+        ends = self._each("on_round", lambda one: one.on_round(self._run))
+        self._run.replies = [None] * len(replies)  # The next round needs their memory.
+        return ends
 
     def end(self, how: Ending, result: Result | None = None) -> None:
         self._each("on_end", lambda one: one.on_end(self._run, how, result))

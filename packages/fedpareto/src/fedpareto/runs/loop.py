@@ -75,7 +75,7 @@ class Experiment:
         self.oversight = Oversight(spec, settings, self.recorder)
         self.tested = self._tested()
         self._all = range(len(self.states))
-        self._is_followed = False
+        self._has_callbacks = self._is_followed = False
         """True if somebody wants to know of each round."""
         self._told: list[Replies | None] = [None] * len(self.states)
         """Replies that the algorithm of each seed was told last."""
@@ -127,6 +127,7 @@ class Experiment:
         """
         file = StopFile(self.folder.path if self.folder else None)
         others = Callbacks(callbacks, self)
+        self._has_callbacks = bool(others)
         self._is_followed = bool(others) or on_round is not None
         how: Ending = "failed"
         result: Result | None = None
@@ -137,8 +138,10 @@ class Experiment:
                     now = self._one_round()
                     if now is not None and on_round is not None:
                         on_round(now)
-                    if now is not None and others and self._is_ended(others.round(now, self._told)):
-                        break
+                    if now is not None and others:
+                        told, self._told = self._told, [None] * len(self.states)
+                        if self._is_ended(others.round(now, told)):
+                            break
                     is_asked = file.asked()
                     if (is_asked or stop()) and not self._is_over():
                         self.checkpoint()
@@ -219,7 +222,8 @@ class Experiment:
                 for failure in outcome.failures:
                     events.append(self._event(run, failure))
                 replies = self.oversight.told(run, entries[run], outcome) if self.oversight.acts else outcome.replies
-                self._told[run] = replies
+                if self._has_callbacks:
+                    self._told[run] = replies
                 self.states[run] = algorithm.tell(self.states[run], replies)
             if self.engine.remote:
                 events += self._heal()
