@@ -77,7 +77,7 @@ def _public(deployment: Any) -> object:
 
 
 def of_page(folder: Path) -> list[Reader]:
-    """Of the page: what is no run, and its token."""
+    """The page's readers of entries that are no runs, and of its token."""
     from fedpareto_audit import matrix
     from fedpareto_page import access, form, form_worker, queries
     from fedpareto_page.watch import Shelf

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from fedpareto.contract.privacy import Privacy
 from fedpareto.contract.secure_sum import SecureSum
 
-OUTWARD = ("step sizes", "normalisation", "privacy", "secure sum", "codec")
-"""The steps that a reply passes at its client, in this order. The server undoes them in the reverse one: so noise is on
-what a sum adds up, and nothing private of a normalisation layer reaches either.
-"""
-
 
 @dataclass(frozen=True)
 class Channel:
-    """The steps around an algorithm that change what clients send. A codec belongs to the engine, not to these."""
+    """The steps around an algorithm that change its clients' replies; a codec is the engine's.
+
+    At a client a reply passes the chosen step size, private normalisation layers, privacy and the secure sum, in this
+    order: noise is on what a sum adds up, and nothing private of a normalisation layer reaches either.
+    """
 
     privacy: Privacy = Privacy()
     secure_sum: SecureSum = SecureSum()
